@@ -171,6 +171,21 @@ class PlanRefused(DagrunError):
         return join_lines(lines, more=count - len(shown))
 
 
+class CasesRefused(DagrunError):
+    """Files of golden tasks cannot be used; nothing was run.
+
+    Attributes:
+        faults: All faults, a line each: the file, the case, the place in it, and what is wrong.
+    """
+
+    def __init__(self, faults: Iterable[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__(self.faults)  # in args, so that it pickles and copies
+
+    def __str__(self) -> str:
+        return join_lines(self.faults)
+
+
 class NoRoute(DagrunError, LookupError):
     """No route of a router fits a goal, and the router has no default.
 

@@ -146,6 +146,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "tools": ("dagrun.cli.commands.tools:tools", "List the tools, or check how they are declared."),
     "prompt": ("dagrun.cli.commands.prompt:prompt", "Print the prompt that a planner sends to its model."),
     "schema": ("dagrun.cli.commands.tools:schema", "Print the JSON Schema of plans or of events."),
+    "eval": ("dagrun.cli.commands.evaluate.eval:evaluate", "Carry out golden tasks, and say what is not as expected."),
     "bench": ("dagrun.cli.commands.bench:bench", "Measure how much time a plan saves by running in parallel."),
     "sim": ("dagrun.cli.commands.evaluate.sim:sim", "Simulate runs of a plan, and call no tool."),
     "config": ("dagrun.cli.commands.config:config", "Show the settings; say which files of settings are trusted."),
@@ -154,7 +155,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 
 # The headings of the help page, each with its commands; what no heading has comes last.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Plans": ("run", "check", "show", "bench", "sim"),
+    "Plans": ("run", "check", "show", "eval", "sim", "bench"),
     "Goals": ("do", "plan", "prompt"),
     "Running and waiting runs": ("resume", "retry", "approve", "answer", "cancel", "suspend", "serve"),
     "Records": ("runs", "inspect", "report", "replay", "metrics", "learn", "journal", "prune"),

@@ -4,6 +4,7 @@ In: a plan under test, with its tools, models or journal replaced. Out: exact ti
 
 - `virtual_clock.py`: a timeout of an hour costs nothing, and a makespan is exact.
 - `stand_ins.py`: a tool with the same contract and a script in place of its function.
+- `golden_tasks.py`: cases in YAML as parameters of a pytest test.
 - `model_server`: a `FakeModelServer` that plays model APIs; `journal_suite`: the conformance tests of journals.
 
 Open `stand_ins.py` first. Threads, processes and sockets run in real time: test them, and everything that talks to a
@@ -16,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dagrun.testing.golden_tasks import GoldenTask, cases
     from dagrun.testing.model_server.calls import RecordedCall
     from dagrun.testing.model_server.script import Fault, ModelAnswer
     from dagrun.testing.model_server.server import FakeModelServer
@@ -26,11 +28,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "FakeModelServer": "dagrun.testing.model_server.server",
     "Fault": "dagrun.testing.model_server.script",
+    "GoldenTask": "dagrun.testing.golden_tasks",
     "ModelAnswer": "dagrun.testing.model_server.script",
     "RecordedCall": "dagrun.testing.model_server.calls",
     "StandIn": "dagrun.testing.stand_ins",
     "Takes": "dagrun.testing.stand_ins",
     "VirtualClockLoop": "dagrun.testing.virtual_clock",
+    "cases": "dagrun.testing.golden_tasks",
     "run_virtual": "dagrun.testing.virtual_clock",
     "virtual_backend": "dagrun.testing.virtual_clock",
 }
@@ -41,11 +45,13 @@ _FORMER_NAMES = {"Answer": "ModelAnswer", "Call": "RecordedCall"}
 __all__ = [
     "FakeModelServer",
     "Fault",
+    "GoldenTask",
     "ModelAnswer",
     "RecordedCall",
     "StandIn",
     "Takes",
     "VirtualClockLoop",
+    "cases",
     "run_virtual",
     "virtual_backend",
 ]

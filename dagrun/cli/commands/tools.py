@@ -139,6 +139,15 @@ def schema_of_toolset(**flags: Any) -> None:
         data.json(toolset_schema(_toolbox(flags)))
 
 
+@schema.command("eval", epilog="\b\nExample:\n  dagrun schema eval > eval.schema.json")
+def schema_of_cases() -> None:
+    """Print the schema of files of golden tasks, which `dagrun eval` carries out."""
+    from dagrun.evaluate.cases.case_file import case_schema
+
+    with data_output() as data:
+        data.json(case_schema())
+
+
 @schema.command("events", epilog="\b\nExample:\n  dagrun schema events > events.schema.json")
 def schema_of_events() -> None:
     """Print the schema of events as JSON, as `Event.to_dict` makes them.

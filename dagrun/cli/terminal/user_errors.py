@@ -12,6 +12,7 @@ from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, bounded, printable
 from dagrun.errors import (
     CannotResume,
+    CasesRefused,
     JournalDamaged,
     JournalFailed,
     OwnerLost,
@@ -72,6 +73,8 @@ def _code_and_lines(error: Exception) -> tuple[int, list[str]]:
             return _code_of(error.status), [error.reason]
         case BadInput():
             return error.exit_code, list(error.lines)
+        case CasesRefused():
+            return USAGE, list(error.faults)
         case click.ClickException():
             return error.exit_code, [error.format_message()]
         case JournalDamaged() | JournalFailed() | OwnerLost():

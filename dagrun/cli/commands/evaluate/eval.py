@@ -1,0 +1,63 @@
+"""``dagrun eval``: carries out golden tasks in a world of stand-ins, and says what is not as expected."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from dagrun.cli import options
+from dagrun.cli.setup.settings import configure
+from dagrun.cli.terminal.stdout import data_output
+
+EPILOG: Final = """
+\b
+Examples:
+  dagrun eval evals/
+  dagrun eval evals/refund.yaml --only refund-happy
+  dagrun eval evals/ --record evals/base.json
+  dagrun eval evals/ --baseline evals/base.json --junit eval.xml --github
+
+A file of cases names modules, which are imported: carry out only cases whose author you trust.
+
+Exit codes: 0 all is as the gates want it, 1 it is not, 2 wrong usage, or a file that cannot be used.
+"""
+
+
+class _Group(click.Group):
+    """Takes a first word that is none of its commands for a file of cases."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments, with the command ``run`` in front if they name none."""
+        names_one = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if names_one else ["run", *args])
+
+
+@click.group(cls=_Group)
+def evaluate() -> None:
+    """Carry out golden tasks: goals and plans in a world of stand-ins, with what is expected of them.
+
+    dagrun eval PATH… is short for dagrun eval run PATH…; the files are described by dagrun schema eval.
+    """
+
+
+@evaluate.command("run", epilog=EPILOG)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(exists=True))
+@click.option("--only", metavar="ID", multiple=True, help="Carry out the case of this id alone. May be repeated.")
+@click.option("--record", metavar="FILE", type=click.Path(dir_okay=False), help="Keep the figures, as a baseline.")
+@click.option("--baseline", metavar="FILE", type=click.Path(dir_okay=False), help="Compare with figures kept earlier.")
+@click.option("--junit", metavar="FILE", type=click.Path(dir_okay=False), help="Write a report for CI servers.")
+@click.option("--github", is_flag=True, help="Add a table to the summary of the job, in GitHub Actions.")
+@options.combined(options.tools, options.planner, options.model_options, options.verbose, options.directory)
+@options.as_json
+def run_cases(*, paths: tuple[str, ...], **flags: Any) -> int:
+    """Carry out the cases of files and folders: each in its world, on a virtual clock wherever no model is asked.
+
+    A tool that a case names neither in its world nor under real is refused, and never called. The options of models are
+    for cases that name a model, those of tools for files that name none.
+    """
+    from dagrun.cli.jobs.eval_job import carry_out
+
+    configuration = configure({name: value for name, value in flags.items() if name != "planner"})
+    with data_output() as data:
+        return carry_out(configuration, data, paths, flags)

@@ -1,0 +1,277 @@
+"""The fields of a file of golden tasks: what is run, in which world, and what is expected of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+
+from dagrun.evaluate.cases.failures import FAILURE_NAMES, is_failure
+from dagrun.model.outcome import State
+
+Text: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=2_000)]
+Name: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,100}$")]
+Seconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count: TypeAlias = Annotated[int, Field(ge=0)]
+
+Ending: TypeAlias = Literal[
+    "succeeded", "failed", "over_budget", "waiting", "escalated", "unknown", "cancelled", "refused"
+]
+FOREVER: Final = "forever"
+_ACT: Final = frozenset(("when", "takes", "return", "raise"))  # an object with one of these is an act, and no value
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+
+
+def _failure(value: Any) -> Any:
+    if not is_failure(value):
+        raise ValueError(f"a failure is one of {', '.join(FAILURE_NAMES)}, an HTTP status, or {{name: text}} of these")
+    return value
+
+
+class Act(_Part):
+    """What a stand-in does in one call.
+
+    Attributes:
+        when: The act is only for calls with these arguments; a part of an object is enough.
+        takes: Seconds until it returns or raises; ``forever`` for a call that never ends by itself.
+        returns: The value that it returns.
+        raises: The failure that it raises in place of that: ``timeout``, ``connection``, ``tool_error``, ``dies``, an
+            HTTP status such as 429; or one of these with a text, as in ``{tool_error: no such address}``.
+        surprise: Why the value is right but unexpected, in a sentence.
+        tokens: The tokens that it reports.
+        cost: The cost that it reports.
+        confidence: How sure it is of the value, from 0 to 1.
+    """
+
+    when: dict[str, Any] | None = None
+    takes: Seconds | Literal["forever"] = 0.0
+    returns: Any = Field(default=None, alias="return")
+    raises: Annotated[Any, BeforeValidator(_failure)] = Field(default=None, alias="raise")
+    surprise: str = ""
+    tokens: Count = 0
+    cost: Seconds | None = None
+    confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_end(self) -> Act:
+        if self.raises is not None and "returns" in self.model_fields_set:
+            raise ValueError("an act returns or raises, not both")
+        return self
+
+
+def _acts(value: Any) -> Any:
+    """Read an act, a list of acts, or a plain value that is returned by every call."""
+    if isinstance(value, list):
+        return [_act(one) for one in value] or [{"return": []}]
+    return [_act(value)]
+
+
+def _act(value: Any) -> Any:
+    return value if isinstance(value, dict) and value.keys() & _ACT else {"return": value}
+
+
+Acts: TypeAlias = Annotated[list[Act], BeforeValidator(_acts, json_schema_input_type=Any)]
+
+
+class PersonReply(_Part):
+    """What a person answers, and after how long.
+
+    Attributes:
+        choice: ``approve``, ``deny`` or ``escalate``.
+        value: The value that was asked for.
+        takes: Seconds until the answer.
+        note: The reason, for the record.
+    """
+
+    choice: Literal["approve", "deny", "escalate"] = "approve"
+    value: Any = None
+    takes: Seconds = 0.0
+    note: str = ""
+
+
+def _reply(value: Any) -> Any:
+    return {"choice": value} if isinstance(value, str) else value
+
+
+Replies: TypeAlias = dict[str, Annotated[PersonReply, BeforeValidator(_reply, json_schema_input_type=Any)]]
+
+
+class StepExpectation(_Part):
+    """What is expected of one step.
+
+    Attributes:
+        state: The state in which it ends.
+        attempts: How often its tool is called.
+        output: Its output.
+    """
+
+    state: Annotated[State, Field(strict=False)] | None = None
+    attempts: Count | None = None
+    output: Any = None
+
+
+class CallExpectation(_Part):
+    """Which calls are expected, by the names of tools; a partial order, so that any parallel run can fit.
+
+    Attributes:
+        must: They are called at least once.
+        never: They are not called.
+        before: Each list is an order: the first call of a tool comes after the last end of the one before it.
+        args: The arguments of every call of a tool, or of one call each for a list; a part of an object is enough.
+        once: They are called exactly once.
+    """
+
+    must: list[Name] = []
+    never: list[Name] = []
+    before: list[Annotated[list[Name], Field(min_length=2)]] = []
+    args: dict[Name, dict[str, Any] | list[dict[str, Any]]] = {}
+    once: list[Name] = []
+
+
+class PatchExpectation(_Part):
+    """How often the plan is changed by its planner: spliced patches, without the first plan."""
+
+    at_least: Count = 0
+    at_most: Count | None = None
+
+
+class CeilingExpectation(_Part):
+    """What the run may use at most: calls of tools, tokens, cost, seconds on its clock, and calls of the planner."""
+
+    calls: Count | None = None
+    tokens: Count | None = None
+    cost: Seconds | None = None
+    seconds: Seconds | None = None
+    planner_calls: Count | None = None
+
+
+class Expectation(_Part):
+    """What is expected of a run.
+
+    Attributes:
+        status: How it ends; ``refused`` if its plan must not pass the check.
+        output: Its answer.
+        contains: A part of its answer: objects may have more fields, lists must be equal.
+        output_schema: A JSON Schema that its answer fits.
+        critic: ``module:name`` of a critic that its answer must pass.
+        steps: What is expected of steps, by id.
+        calls: Which calls are expected.
+        patches: How often the plan is changed.
+        escalates: Whether a person is needed: asked a question, or handed the run.
+        ceilings: What it may use at most.
+    """
+
+    status: Ending | None = "succeeded"
+    output: Any = None
+    contains: Any = None
+    output_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+    critic: str | None = None
+    steps: dict[str, StepExpectation] = {}
+    calls: CallExpectation = CallExpectation()
+    patches: PatchExpectation | None = None
+    escalates: bool | None = None
+    ceilings: CeilingExpectation = CeilingExpectation()
+
+
+class _CaseDefaults(_Part):
+    """What a case has of its own, or from its file.
+
+    Attributes:
+        policy: The limits: a TOML file, or the fields themselves.
+        planner: ``module:name`` of a planner, or of a function or class that makes one; or the name of one of dagrun's.
+        model: The language model of the planner. Such cases run in real time.
+        critics: ``module:name`` of critics that review the outputs of steps.
+        world: The stand-ins of tools: an act, a list of acts, or a value that every call returns.
+        real: Tools that are called for real.
+        reconcile: What ``reconcile`` of a tool says about a call in doubt: false, or ``{applied: value}``.
+        people: What people answer, by step, tool, kind of question, or ``*``. Without it, nobody is there.
+        secrets: The names of secrets that the plan may name; their values are made up.
+    """
+
+    policy: str | dict[str, Any] | None = None
+    planner: str | None = None
+    model: str | None = None
+    critics: list[str] = []
+    world: dict[Name, Acts] = {}
+    real: list[Name] = []
+    reconcile: dict[Name, Literal[False] | dict[Literal["applied"], Any]] = {}
+    people: Replies | None = None
+    secrets: list[Name] = []
+
+
+class Case(_CaseDefaults):
+    """A golden task.
+
+    Attributes:
+        id: Its name, unique in its file.
+        goal: What is wanted, in words; a planner writes the plan.
+        plan: The plan: a file, or the plan itself.
+        inputs: The inputs of the run.
+        runs: How often it runs: with the seeds *seed*, *seed* + 1, and so on.
+        seed: The first seed, of the jitter of delays between attempts.
+        clock: ``virtual``: time costs nothing, and is exact; ``real``. What fits is found out, unless it is said here.
+        expect: What is expected.
+    """
+
+    id: Name
+    goal: Text | None = None
+    plan: str | dict[str, Any] | None = None
+    inputs: dict[str, Any] = {}
+    runs: Annotated[int, Field(ge=1, le=1_000)] = 1
+    seed: int = 0
+    clock: Literal["virtual", "real"] | None = None
+    expect: Expectation = Expectation()
+
+    @model_validator(mode="after")
+    def _one_begin(self) -> Case:
+        if (self.goal is None) == (self.plan is None):
+            raise ValueError("a case has a goal or a plan: one of both")
+        return self
+
+
+def _bound(value: Any) -> Any:
+    if isinstance(value, bool) or not (isinstance(value, int | float) or _is_change(value)):
+        raise ValueError("a bound is a number, or a change against the baseline, such as +10%")
+    return value
+
+
+def _is_change(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[+-]\d+(\.\d+)?%", value, re.ASCII) is not None
+
+
+Bound: TypeAlias = Annotated[float | str, BeforeValidator(_bound)]
+
+
+class CaseFile(_CaseDefaults):
+    """A file of golden tasks.
+
+    Attributes:
+        json_schema: The address of the schema of the file, for editors.
+        tools: The tools: modules, files (``my_tools.py``, beside this one), or ``module:name``; left out, those of the
+            command line.
+        gate: What the cases of the file must reach together: a number, or a change against the baseline (``+10%``).
+        cases: The cases.
+    """
+
+    json_schema: str | None = Field(default=None, alias="$schema")
+    tools: str | list[str] | None = None
+    gate: dict[str, Bound] = {}
+    cases: Annotated[list[Case], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _unique_ids(self) -> CaseFile:
+        ids = [case.id for case in self.cases]
+        if doubled := next((id_ for number, id_ in enumerate(ids) if id_ in ids[:number]), None):
+            raise ValueError(f"two cases have the id {doubled}")
+        return self
+
+
+def case_schema() -> Mapping[str, Any]:
+    """Return the JSON Schema of files of golden tasks."""
+    schema = CaseFile.model_json_schema(by_alias=True)
+    return {**schema, "$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dagrun golden tasks"}

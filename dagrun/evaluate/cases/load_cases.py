@@ -1,0 +1,271 @@
+"""Load what a file of golden tasks names: tools, policies, planners, plans."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from dagrun.api.checking import AnyPlan, toolbox_of
+from dagrun.errors import CasesRefused, ContractError, PlanRefused
+from dagrun.evaluate.cases.case_file import Case, CaseFile
+from dagrun.evaluate.cases.expectations import JudgeAnswer, judge_of
+from dagrun.evaluate.cases.gates import unknown_figures
+from dagrun.evaluate.cases.read_file import read_file
+from dagrun.evaluate.cases.stand_in_world import CaseWorld, Series, must_fit
+from dagrun.evaluate.cases.trial import Means
+from dagrun.model.effect import Effect
+from dagrun.model.plan import Plan
+from dagrun.model.planner import Planner, must_be_planner
+from dagrun.model.policy import Policy
+from dagrun.model.signature import explain
+from dagrun.model.toolbox import Toolbox, import_target
+from dagrun.plans.plan_fields import faults_of
+from dagrun.plans.read_plan import read_plan
+
+# Makes a planner, of the name of one of dagrun's, if any, and the name of a model, if any.
+MakePlanner = Callable[[str | None, str | None], Planner]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyCase:
+    """A case with everything that it names.
+
+    Attributes:
+        file: Its file.
+        case: The case; what its file says for all cases is in it.
+        tools: The tools.
+        means: What its trials are made of.
+        judge: The critic of its answer.
+        is_virtual: Whether it runs on a virtual clock.
+    """
+
+    file: Path
+    case: Case
+    tools: Toolbox
+    means: Means
+    judge: JudgeAnswer | None
+    is_virtual: bool
+
+    @property
+    def id(self) -> str:
+        """The name of the case, with that of its file."""
+        return f"{self.file.name}:{self.case.id}"
+
+    def world(self) -> CaseWorld:
+        """Return the world of a new trial."""
+        scripts = {name: Series(acts) for name, acts in self.case.world.items()}
+        return CaseWorld(self.tools, scripts, self.case.real, self.case.reconcile, self.is_virtual)
+
+
+@dataclass(frozen=True, slots=True)
+class CaseHost:
+    """What the program around the cases lends them.
+
+    Attributes:
+        tools: Returns the tools of a file that names none; `None` if such files are refused.
+        make_planner: Makes planners that ask models; `None` if such cases are refused.
+    """
+
+    tools: Callable[[], Toolbox] | None = None
+    make_planner: MakePlanner | None = None
+
+
+def load_cases(path: Path, host: CaseHost, only: Sequence[str] = ()) -> tuple[CaseFile, list[ReadyCase]]:
+    """Read a file of cases, and load what it names.
+
+    Modules are looked for where Python looks, then in the current directory, then in the folder of the file.
+
+    Args:
+        path: The file.
+        host: What the program around lends.
+        only: The ids of the cases that are wanted; empty for all.
+
+    Raises:
+        CasesRefused: Something cannot be read or loaded, or does not fit; every fault is in the error.
+    """
+    file = read_file(path)
+    loader = _Loader(path, host)
+    tools = loader.tools(file.tools)
+    faults = [f"{path}: {fault}" for fault in unknown_figures(file.gate)]
+    ready: list[ReadyCase] = []
+    for case in file.cases:
+        if only and case.id not in only:
+            continue
+        try:
+            ready.append(loader.case(_merged(file, case), tools))
+        except CasesRefused as error:
+            faults += [f"{path}: case {case.id}: {fault}" for fault in error.faults]
+        except PlanRefused as error:
+            faults += [f"{path}: case {case.id}: plan: {problem}" for problem in error.problems]
+        except ContractError as error:
+            faults.append(f"{path}: case {case.id}: {error}")
+    if faults:
+        raise CasesRefused(faults)
+    return file, ready
+
+
+def _merged(file: CaseFile, case: Case) -> Case:
+    """Return *case* with what its file says for all cases, where the case does not say something else."""
+    said = case.model_fields_set
+    shared = {
+        name: getattr(file, name)
+        for name in ("policy", "planner", "model", "critics", "people", "secrets")
+        if name not in said
+    }
+    return case.model_copy(
+        update={
+            **shared,
+            "world": {name: acts for name, acts in (file.world | case.world).items() if name not in case.real},
+            "real": [*dict.fromkeys([*(one for one in file.real if one not in case.world), *case.real])],
+            "reconcile": file.reconcile | case.reconcile,
+        }
+    )
+
+
+class _Loader:
+    """Loads what a file of cases names.
+
+    Args:
+        path: The file.
+        host: What the program around lends.
+    """
+
+    def __init__(self, path: Path, host: CaseHost) -> None:
+        self._path = path
+        self._folder = path.absolute().parent
+        self._host = host
+
+    def tools(self, named: str | list[str] | None) -> Toolbox:
+        if named is None:
+            if self._host.tools is None:
+                raise CasesRefused([f'{self._path}: it names no tools: tools: my_tools, or ["my_tools:TOOLS"]'])
+            return self._host.tools()
+        try:
+            return toolbox_of([self._imported(one) for one in ([named] if isinstance(named, str) else named)])
+        except ContractError as error:
+            raise CasesRefused([f"{self._path}: tools: {error}"]) from error
+
+    def case(self, case: Case, tools: Toolbox) -> ReadyCase:
+        faults = list(_unknown(case, tools))
+        if faults:
+            raise CasesRefused(faults)
+        judge = None if case.expect.critic is None else judge_of(self._made(case.expect.critic, "review"))
+        critics = [self._made(one, "review") for one in case.critics]
+        means = Means(
+            case=case,
+            plan=self._plan(case, tools),
+            policy=self._policy(case.policy),
+            make_planner=self._planner(case),
+            critics=critics,
+        )
+        is_virtual = _is_virtual(case, tools) if case.clock is None else case.clock == "virtual"
+        return ReadyCase(file=self._path, case=case, tools=tools, means=means, judge=judge, is_virtual=is_virtual)
+
+    def _plan(self, case: Case, tools: Toolbox) -> AnyPlan | None:
+        if case.plan is None:
+            return None
+        if isinstance(case.plan, str):
+            return read_plan(self._folder / case.plan, toolbox=tools)
+        try:
+            return Plan.model_validate(case.plan)
+        except ValidationError as error:
+            raise PlanRefused(faults_of(error, case.plan)) from None
+
+    def _policy(self, said: str | dict[str, Any] | None) -> Policy:
+        if said is None:
+            return Policy()
+        fields, source = said, "policy"
+        if isinstance(said, str):
+            source = f"policy {said}"
+            try:
+                fields = tomllib.loads((self._folder / said).read_text(encoding="utf-8-sig"))
+            except (OSError, ValueError) as error:
+                raise CasesRefused([f"{source}: {getattr(error, 'strerror', None) or error}"]) from error
+        assert isinstance(fields, dict)
+        try:
+            return Policy.model_validate({name: value for name, value in fields.items() if name != "tools"})
+        except ValidationError as error:
+            raise CasesRefused([f"{source}: {explain(error)}"]) from None
+
+    def _planner(self, case: Case) -> Callable[[], Planner | None]:
+        """Return what makes the planner of a trial; it has made one, so that what is wrong is known before any run."""
+        target, model = case.planner, case.model
+        if target is None and model is None:
+            return lambda: None
+        if target is not None and ":" in target:
+            make = partial(self._own_planner, target)
+        elif self._host.make_planner is None:
+            raise CasesRefused(["planner: name it as module:name; models are for the command line"])
+        else:
+            make = partial(self._host.make_planner, target, model)
+        make()
+        return make
+
+    def _own_planner(self, target: str) -> Planner:
+        planner: Planner = self._made(target, "revise")
+        must_be_planner(planner, target)
+        return planner
+
+    def _made(self, target: str, method: str) -> Any:
+        if ":" not in target:
+            raise CasesRefused([f"{target}: name what is in the module, too: module:name"])
+        found = self._imported(target)
+        if isinstance(found, type) or not hasattr(found, method):
+            try:
+                found = found()
+            except Exception as error:
+                raise CasesRefused([f"{target}: cannot make a thing with {method}: {error}"]) from error
+        return found
+
+    def _imported(self, target: str) -> Any:
+        """Import ``module``, ``module:name``, or ``file.py`` and ``file.py:name`` beside the file of cases."""
+        file, sign, name = target.partition(":")
+        if file.endswith(".py"):
+            target = self._module_of(file) + sign + name
+        module = target.partition(":")[0].partition(".")[0]
+        if module not in sys.modules:
+            sys.path.extend(place for place in (str(Path.cwd()), str(self._folder)) if place not in sys.path)
+        try:
+            with redirect_stdout(sys.stderr):  # a module may print while it is imported
+                return import_target(target)
+        except ContractError as error:
+            raise CasesRefused([f"{self._path}: {error}"]) from error
+        except Exception as error:
+            raise CasesRefused([f"{self._path}: cannot import {target}: {type(error).__name__}: {error}"]) from error
+
+    def _module_of(self, file: str) -> str:
+        """Return the name of the module in a file of Python, which can be imported from now on."""
+        path = (self._folder / file).resolve()
+        if not path.is_file():
+            raise CasesRefused([f"{self._path}: there is no file {file}"])
+        known = sys.modules.get(path.stem)
+        if known is not None and Path(getattr(known, "__file__", None) or "").resolve() != path:
+            raise CasesRefused([f"{self._path}: another module is called {path.stem}, too; rename {file}"])
+        if str(path.parent) not in sys.path:
+            sys.path.append(str(path.parent))
+        return path.stem
+
+
+def _unknown(case: Case, tools: Toolbox) -> Iterator[str]:
+    yield from must_fit(tools, case.world)
+    for place, names in (
+        ("real", case.real),
+        ("reconcile", case.reconcile),
+        *((f"expect.calls.{name}", getattr(case.expect.calls, name)) for name in ("must", "never", "args", "once")),
+        *(("expect.calls.before", order) for order in case.expect.calls.before),
+    ):
+        yield from (f"{place}: there is no tool {name}" for name in names if name not in tools)
+
+
+def _is_virtual(case: Case, tools: Toolbox) -> bool:
+    """Whether nothing in a case needs real time: it asks no model, and its real tools only compute."""
+    asks_model = case.model is not None or (case.planner is not None and ":" not in case.planner)
+    return not asks_model and all(tools[name].effect is Effect.PURE for name in case.real)

@@ -1,0 +1,252 @@
+"""The world of a trial: stand-ins in the place of tools, which follow a script, and the list of their calls."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
+
+import anyio
+from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
+
+from dagrun.errors import ToolError, ValueRefused, shorten
+from dagrun.evaluate.cases.case_file import FOREVER, Act
+from dagrun.evaluate.cases.failures import WRONG_TYPE, failure_of
+from dagrun.evaluate.cases.matching import fits, shown
+from dagrun.model.effect import Applied
+from dagrun.model.signature import explain
+from dagrun.model.tool_context import ToolContext
+from dagrun.model.toolbox import AnyTool, Toolbox, hint
+
+_CONTEXT: Final = "dagrun_context"
+
+
+@dataclass(slots=True)
+class StandInCall:
+    """A call of a tool in a trial.
+
+    Attributes:
+        tool: The tool.
+        step: The step that made it.
+        attempt: The number of the attempt of the step, from 1.
+        key: The idempotency key.
+        arguments: The arguments as plain JSON.
+        started: Its begin, on the clock of the loop.
+        number: The number of the call among those of the tool, from 1.
+        ended: Its end; `None` while it runs, or if it was stopped.
+        value: What it returned.
+        failure: The exception that it raised.
+        has_returned: Whether it returned.
+    """
+
+    tool: AnyTool
+    step: str
+    attempt: int
+    key: str
+    arguments: dict[str, Any]
+    started: float
+    number: int
+    ended: float | None = None
+    value: Any = None
+    failure: BaseException | None = None
+    has_returned: bool = False
+
+    @property
+    def may_have_applied(self) -> bool:
+        """Whether its effect may have taken place: all but a `ToolError` leaves that open."""
+        return not isinstance(self.failure, ToolError)
+
+
+class Script(Protocol):
+    """Says what a stand-in does."""
+
+    def act_of(self, call: StandInCall) -> Act | str:
+        """Return what happens in *call*; or, if the script has nothing for it, the reason in a sentence."""
+        ...
+
+
+class Series:
+    """The acts of one tool. Acts with equal *when* are a series: one act a call, the last goes on.
+
+    Args:
+        acts: The acts, in order. The first series whose *when* fits a call plays; acts without it fit every call.
+    """
+
+    def __init__(self, acts: Sequence[Act]) -> None:
+        self._series: list[tuple[dict[str, Any] | None, list[Act]]] = []
+        for act in acts:
+            known = next((series for when, series in self._series if when == act.when), None)
+            if known is None:
+                self._series.append((act.when, [act]))
+            else:
+                known.append(act)
+        self._series.sort(key=lambda one: one[0] is None)  # what fits every call comes last
+        self._played: Counter[int] = Counter()
+
+    def act_of(self, call: StandInCall) -> Act | str:
+        """See `Script`."""
+        for number, (when, acts) in enumerate(self._series):
+            if when is None or fits(call.arguments, when):
+                played = self._played[number]
+                self._played[number] += 1
+                return acts[min(played, len(acts) - 1)]
+        known = "; ".join(shown(when) for when, _ in self._series)
+        return f"no act of {call.tool.name} is for the arguments {shown(call.arguments)}; there are acts when {known}"
+
+
+Bend: TypeAlias = Callable[[StandInCall, Act], Act]
+
+
+@dataclass(slots=True)
+class CaseWorld:
+    """The tools of one trial, and the calls that were made of them.
+
+    Args:
+        tools: The real tools, whose contracts hold.
+        scripts: What stand-ins do, by tool. A tool without a script is refused, and never called.
+        real: The tools that are called for real, in their own way.
+        reconcile: What tools say about calls in doubt, as in `Case`.
+        is_virtual: Whether the clock is virtual, so that plain functions are called in the loop.
+        bend: Changes what stand-ins do, to break them.
+
+    Attributes:
+        calls: The calls, in the order of their begin.
+        strange: The calls for which the world has nothing, a sentence each.
+    """
+
+    tools: Toolbox
+    scripts: Mapping[str, Script]
+    real: Collection[str] = ()
+    reconcile: Mapping[str, Any] = field(default_factory=dict)
+    is_virtual: bool = True
+    bend: Bend | None = None
+    calls: list[StandInCall] = field(default_factory=list)
+    strange: list[str] = field(default_factory=list)
+    _counts: Counter[str] = field(default_factory=Counter)
+
+    def toolbox(self) -> Toolbox:
+        """Return the tools of the trial."""
+        return Toolbox(list(self._stand_ins()), allow=self.tools.allowed)
+
+    def _stand_ins(self) -> Iterator[AnyTool]:
+        for tool in self.tools.values():
+            is_real = tool.name in self.real
+            arguments = tool.arguments
+            changes: dict[str, Any] = (
+                {} if is_real else {"deps": {}, "optional_deps": frozenset(), "context_deps": None}
+            )
+            yield dataclasses.replace(
+                tool,
+                function=partial(self._real, tool) if is_real else partial(self._play, tool),
+                executor="coroutine",
+                arguments=dataclasses.replace(arguments, context=arguments.context or _CONTEXT, **changes),
+                reconcile=partial(self._reconciled, tool.name) if tool.name in self.reconcile else None,
+                batch=None,
+                inner_tools=(),
+            )
+
+    def _begin(self, tool: AnyTool, arguments: dict[str, Any]) -> tuple[StandInCall, ToolContext[Any]]:
+        context = arguments[tool.arguments.context or _CONTEXT]
+        hidden = {tool.arguments.context or _CONTEXT, *tool.arguments.deps}
+        plain = to_jsonable_python(
+            {name: value for name, value in arguments.items() if name not in hidden}, fallback=str, by_alias=False
+        )
+        self._counts[tool.name] += 1
+        facts = (context.step, context.attempt, context.idempotency_key, plain, anyio.current_time())
+        call = StandInCall(tool, *facts, number=self._counts[tool.name])
+        self.calls.append(call)
+        return call, context
+
+    async def _play(self, tool: AnyTool, **arguments: Any) -> Any:
+        call, context = self._begin(tool, arguments)
+        script = self.scripts.get(tool.name)
+        act = script.act_of(call) if script is not None else f"{tool.name} is not in the world of the case"
+        if isinstance(act, str):
+            self.strange.append(f"step {call.step}: {act}")
+            call.failure = ToolError(act)
+            raise call.failure
+        if self.bend is not None:
+            act = self.bend(call, act)
+        await _time_of(act)
+        call.ended = anyio.current_time()
+        return _end(call, act, context)
+
+    async def _real(self, tool: AnyTool, **arguments: Any) -> Any:
+        call, _ = self._begin(tool, arguments)
+        if tool.arguments.context is None:
+            del arguments[_CONTEXT]
+        try:
+            if tool.is_async:
+                value = await tool.function(**arguments)
+            elif self.is_virtual:
+                value = tool.function(**arguments)
+            else:
+                value = await anyio.to_thread.run_sync(partial(tool.function, **arguments), abandon_on_cancel=True)
+        except Exception as error:
+            call.ended, call.failure = anyio.current_time(), error
+            raise
+        call.ended, call.has_returned = anyio.current_time(), True
+        call.value = to_jsonable_python(value, fallback=str, by_alias=False)
+        return value
+
+    async def _reconciled(self, tool: str, key: str) -> Any:
+        said = self.reconcile[tool]
+        return Applied(said["applied"]) if isinstance(said, dict) else said
+
+
+async def _time_of(act: Act) -> None:
+    if act.takes == FOREVER:
+        await anyio.sleep_forever()
+    elif act.takes:
+        await anyio.sleep(float(act.takes))
+
+
+def _end(call: StandInCall, act: Act, context: ToolContext[Any]) -> Any:
+    """Return or raise what the act says."""
+    if act.tokens or act.cost is not None:
+        context.report_usage(tokens=act.tokens, cost=act.cost)
+    if act.confidence is not None:
+        context.report_confidence(act.confidence)
+    if act.surprise:
+        context.surprise(act.surprise)
+    if act.raises == WRONG_TYPE:
+        return _NoJson()
+    if act.raises is not None:
+        call.failure = failure_of(act.raises)
+        raise call.failure
+    call.has_returned, call.value = True, act.returns
+    return call.tool.output.typed(act.returns)
+
+
+class _NoJson:
+    """A value that no tool declares."""
+
+    def __repr__(self) -> str:
+        return "a value of a wrong type"
+
+
+def must_fit(tools: Toolbox, world: Mapping[str, Sequence[Act]]) -> Iterator[str]:
+    """Yield what is wrong with the acts of a world: tools that there are not, values that their tools cannot return."""
+    for name, acts in world.items():
+        if name not in tools:
+            yield f"world.{name}: there is no such tool{hint(name, tools)}"
+            continue
+        for number, act in enumerate(acts):
+            if act.raises is None and act.takes != FOREVER and (fault := _misfit(tools[name], act.returns)):
+                yield f"world.{name}[{number}].return: {fault}"
+
+
+def _misfit(tool: AnyTool, value: Any) -> str:
+    if tool.output.has_objects:
+        return f"{tool.name} returns an object in memory, which no file can hold; name it under real"
+    try:
+        tool.output.encode(tool.output.typed(value), tool.output_limit)
+    except ValidationError as error:
+        return shorten(f"{tool.name} cannot return that: {explain(error)}", 400)
+    except ValueRefused as error:
+        return shorten(f"{tool.name} cannot return that: {error}", 400)
+    return ""

@@ -1,0 +1,195 @@
+"""One run of a case in its world, and everything that can be asked about it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+import anyio
+
+from dagrun.api.checking import AnyPlan
+from dagrun.api.running import run
+from dagrun.errors import DagrunError, PlanRefused, join_lines
+from dagrun.evaluate.cases.case_file import Case, PersonReply
+from dagrun.evaluate.cases.stand_in_world import CaseWorld
+from dagrun.model.critic import Critic
+from dagrun.model.event import (
+    AttemptEnded,
+    DraftEnded,
+    Event,
+    QuestionAsked,
+    ReplanEnded,
+    ReplanRequested,
+    Reviewed,
+    Spliced,
+)
+from dagrun.model.outcome import State, Status, TriggerKind
+from dagrun.model.planner import Planner
+from dagrun.model.policy import Policy
+from dagrun.model.question import Answer, Approver, Question
+from dagrun.runtime.result import RunResult
+
+TrialStatus: TypeAlias = Status | Literal["refused", "hung", "error"]
+
+_NO_TROUBLE: Final = frozenset((TriggerKind.GOAL_GIVEN, TriggerKind.GOAL_CHANGED, TriggerKind.NEXT))
+_MAX_VIRTUAL: Final = 1e7  # virtual seconds, after which a run has hung: nothing else is left that could wake it
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial:
+    """A run of a case.
+
+    Attributes:
+        seed: The seed of the run.
+        status: How it ended: the status of the run; or ``refused`` (by the check), ``hung``, ``error``.
+        reason: Why, in a sentence.
+        world: The world in which it ran, with the calls that were made.
+        result: The result of the run; `None` if there was no run, or it never ended.
+        events: The events of the run.
+        misses: What was expected of it and is not so, a line each.
+    """
+
+    seed: int
+    status: TrialStatus
+    reason: str
+    world: CaseWorld
+    result: RunResult | None = None
+    events: list[Event] = field(default_factory=list)
+    misses: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Whether all was as expected."""
+        return not self.misses
+
+    @property
+    def seconds(self) -> float:
+        """The seconds from the start of the run to its end."""
+        return 0.0 if self.result is None else self.result.makespan
+
+    @property
+    def steps(self) -> int:
+        """How many steps ended, elements of for_each included."""
+        return 0 if self.result is None else sum(step.state.is_settled for step in self.result.steps.values())
+
+    @property
+    def patches(self) -> int:
+        """How often a planner changed the plan, without the first plan."""
+        return sum(
+            event.origin == "planner" and event.request > 0 for event in self.events if isinstance(event, Spliced)
+        )
+
+    @property
+    def planner_calls(self) -> int:
+        """How often the planner was called."""
+        return sum(event.calls for event in self.events if isinstance(event, DraftEnded | ReplanEnded))
+
+    @property
+    def escalates(self) -> bool:
+        """Whether a person was needed: asked a question, or handed the run."""
+        asked = any(isinstance(event, QuestionAsked) for event in self.events)
+        return asked or self.status in (Status.ESCALATED, Status.WAITING)
+
+    @property
+    def had_trouble(self) -> bool:
+        """Whether an attempt failed, a critic did not pass an output, or the planner was asked about something."""
+        ends = (event for event in self.events if isinstance(event, AttemptEnded | Reviewed))
+        has_failed = any(event.outcome.state is not State.SUCCEEDED for event in ends)
+        triggers = (event.trigger.kind for event in self.events if isinstance(event, ReplanRequested))
+        return has_failed or any(kind not in _NO_TROUBLE for kind in triggers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What the trials of a case are made of, apart from their world.
+
+    Attributes:
+        case: The case.
+        plan: The plan; `None` if a planner writes it.
+        policy: The limits.
+        make_planner: Makes the planner of a trial, or returns `None`.
+        critics: The critics of the runs.
+    """
+
+    case: Case
+    plan: AnyPlan | None
+    policy: Policy
+    make_planner: Callable[[], Planner | None]
+    critics: Sequence[Critic] = ()
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of a run that are the same for every trial."""
+        case = self.case
+        found: dict[str, Any] = {
+            "goal": case.goal,
+            "policy": self.policy,
+            "inputs": case.inputs,
+            "critics": self.critics,
+        }
+        if case.people is not None:
+            found["approver"] = approver_of(case.people)
+        if case.secrets:
+            found["secrets"] = {name: f"the made-up secret {name}" for name in case.secrets}
+        return {name: value for name, value in found.items() if value}
+
+
+async def carry_out(means: Means, world: CaseWorld, seed: int, **options: Any) -> Trial:
+    """Run a case once in its world; a run that never ends is noticed, if the clock is virtual.
+
+    Args:
+        means: The case.
+        world: Its world, in which nothing has happened yet.
+        seed: The seed of the run.
+        options: More options of the run.
+    """
+    events: list[Event] = []
+
+    async def begin() -> RunResult:
+        given = {**means.options(), **options}
+        return await run(
+            means.plan, tools=world.toolbox(), planner=means.make_planner(), seed=seed, on_event=events.append, **given
+        )
+
+    return await observed(begin, world, seed, events)
+
+
+async def observed(
+    begin: Callable[[], Awaitable[RunResult]], world: CaseWorld, seed: int, events: list[Event]
+) -> Trial:
+    """Wait for a run, and return it as a trial, however it ends.
+
+    Args:
+        begin: Runs the plan.
+        world: The world of the run.
+        seed: Its seed.
+        events: Gets the events of the run while it goes on.
+    """
+    try:
+        with anyio.move_on_after(_MAX_VIRTUAL if world.is_virtual else None):
+            result = await begin()
+            return Trial(
+                seed=seed, status=result.status, reason=result.reason, world=world, result=result, events=events
+            )
+    except PlanRefused as error:
+        text = "; ".join(map(str, error.problems[:3]))
+        return Trial(seed=seed, status="refused", reason=text, world=world, events=events)
+    except DagrunError as error:
+        reason = join_lines([str(error)], more=0)
+        return Trial(seed=seed, status="error", reason=reason, world=world, events=events)
+    return Trial(seed=seed, status="hung", reason="the run has not ended", world=world, events=events)
+
+
+def approver_of(replies: Mapping[str, PersonReply]) -> Approver:
+    """Return the person of a case: it answers by step, then by tool, by kind of question, and by ``*``."""
+
+    async def answer(question: Question) -> Answer | None:
+        step = question.step.partition("[")[0]
+        names = (question.step, step, question.tool, str(question.kind), "*")
+        reply = next((replies[name] for name in names if name in replies), None)
+        if reply is None:
+            return None
+        await anyio.sleep(reply.takes)
+        return Answer(reply.choice, reply.value, "the people of the case", reply.note, question.checklist)
+
+    return answer

@@ -1,0 +1,256 @@
+"""Golden tasks: each expectation can be missed, no real tool is called, faults of files name their place."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagrun.errors import CasesRefused
+from dagrun.evaluate.cases.evaluation import CaseResult, evaluate
+from dagrun.testing import GoldenTask, cases
+
+GOLDEN = Path(__file__).parent / "golden"
+
+pytestmark = pytest.mark.real_time  # a virtual clock of its own
+
+
+@pytest.mark.parametrize("task", cases(GOLDEN))
+def test_golden_task(task: GoldenTask) -> None:
+    task.check()
+
+
+def play(folder: Path, **case: Any) -> CaseResult:
+    """Carry out one case with the tools of the golden tasks."""
+    shared = {"tools": "golden_tools", "real": ["length"]}
+    file = folder / "case.yaml"
+    file.write_text(json.dumps({**shared, "cases": [{"id": "it", **case}]}), encoding="utf-8")
+    (result,) = evaluate([file]).files[0].cases
+    return result
+
+
+SHIP: dict[str, Any] = {"id": "ship", "tool": "ship", "args": {"order": 17}}
+TELL: dict[str, Any] = {"id": "tell", "tool": "notify", "args": {"to": "ann", "text": "${ship}"}}
+PLAN = {"steps": [SHIP, TELL]}
+WORLD: dict[str, Any] = {"ship": {"takes": 2, "return": "gone", "tokens": 5}, "notify": "sent"}
+
+
+def misses(folder: Path, expect: dict[str, Any], **case: Any) -> list[str]:
+    return play(folder, **{"plan": PLAN, "world": WORLD, "expect": expect, **case}).misses
+
+
+@pytest.mark.parametrize(
+    ("expect", "miss"),
+    [
+        ({"status": "failed"}, "status is succeeded, not failed"),
+        ({"output": "lost"}, 'output is "sent", not "lost"'),
+        ({"output": None}, 'output is "sent", not null'),
+        ({"schema": {"type": "integer"}}, "output does not fit the schema: it should be"),
+        ({"steps": {"ship": {"state": "failed"}}}, "step ship is succeeded, not failed"),
+        ({"steps": {"ship": {"attempts": 2}}}, "step ship has 1 attempts, not 2"),
+        ({"steps": {"ship": {"output": "x"}}}, 'the output of step ship is "gone", not "x"'),
+        ({"steps": {"shop": {}}}, "step shop is not in the plan; its steps are ship, tell"),
+        ({"calls": {"must": ["search"]}}, "search is never called"),
+        ({"calls": {"never": ["ship"]}}, "ship is called, which must never be"),
+        ({"calls": {"once": ["search"]}}, "search is called 0 times, not once"),
+        ({"calls": {"before": [["notify", "ship"]]}}, "ship is called before notify has ended"),
+        ({"calls": {"before": [["search", "ship"]]}}, "ship is called, and search before it is not"),
+        ({"calls": {"args": {"ship": {"order": 18}}}}, "other arguments: order is 17, not 18"),
+        (
+            {"calls": {"args": {"notify": [{"to": "bob"}]}}},
+            'notify is not called with {"to": "bob"}; other calls: {"to',
+        ),
+        ({"patches": {"at_least": 1}}, "the plan is changed 0 times, not at least 1"),
+        ({"escalates": True}, "no person was needed, and that was not expected"),
+        ({"ceilings": {"calls": 1}}, "calls: 2 used, the ceiling is 1"),
+        ({"ceilings": {"seconds": 1.9}}, "seconds: 2 used, the ceiling is 1.9"),
+        ({"ceilings": {"tokens": 4}}, "tokens: 5 used, the ceiling is 4"),
+        ({"ceilings": {"cost": 1}}, "cost: how much was used is not known, and the ceiling is 1"),
+        (
+            {"critic": "critics_of_cases:Grumbler"},
+            "the critic critics_of_cases:Grumbler objects: fail: not polite: sent",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-",
+)
+def test_what_is_not_as_expected_is_said(tmp_path: Path, expect: dict[str, Any], miss: str) -> None:
+    (tmp_path / "critics_of_cases.py").write_text(
+        "import dagrun\n"
+        "class Grumbler:\n"
+        "    name = 'grumbler'\n"
+        "    async def review(self, step, outcome):\n"
+        "        return dagrun.Verdict('fail', reason=f'not polite: {outcome.output}')\n",
+        encoding="utf-8",
+    )
+    (said,) = misses(tmp_path, expect)
+
+    assert miss in said
+
+
+def test_a_part_of_the_answer_is_enough(tmp_path: Path) -> None:
+    plan = {"steps": [{"id": "order", "tool": "get_order", "args": {"order": 1}}]}
+    world = {"get_order": {"return": {"id": 1, "total": 0.1 + 0.2}}}
+
+    assert misses(tmp_path, {"contains": {"total": 0.3}}, plan=plan, world=world) == []
+    assert misses(tmp_path, {"contains": {"total": 4}}, plan=plan, world=world) != []
+
+
+def test_a_tool_that_is_not_in_the_world_is_refused_and_never_called(tmp_path: Path) -> None:
+    """The real one raises an AssertionError, which would be in the reason."""
+    result = play(tmp_path, plan=PLAN, world={"notify": "sent"}, expect={"status": "failed"})
+
+    (said,) = result.misses
+    assert said == "a call that the world of the case does not have: step ship: ship is not in the world of the case"
+    assert result.trials[0].status == "failed"
+    assert "golden task" not in result.trials[0].reason
+
+
+def test_acts_are_played_one_a_call_and_the_last_goes_on(tmp_path: Path) -> None:
+    plan = {"output": "${all}", "steps": [
+        {"id": "all", "tool": "read_page", "for_each": ["a", "b", "a", "b", "a"], "max_parallel": 1,
+         "args": {"name": "${item}"}},
+    ]}  # fmt: skip
+    acts = [
+        {"return": "x"},
+        {"when": {"name": "b"}, "return": "b1"},
+        {"return": "y"},
+        {"when": {"name": "b"}, "return": "b2"},
+    ]
+
+    assert misses(tmp_path, {"output": ["x", "b1", "y", "b2", "y"]}, plan=plan, world={"read_page": acts}) == []
+
+
+def test_a_call_that_no_act_is_for_fails_with_what_there_is(tmp_path: Path) -> None:
+    acts = [{"when": {"order": 1}, "return": "x"}]
+    found = misses(tmp_path, {"status": "failed"}, world={"ship": acts})
+
+    assert 'no act of ship is for the arguments {"order": 17}; there are acts when {"order": 1}' in found[0]
+
+
+def test_every_seed_has_a_delay_of_its_own_and_the_same_each_time(tmp_path: Path) -> None:
+    world = {"ship": [{"raise": "retryable"}, {"return": "gone"}], "notify": "sent"}
+    once, again = (play(tmp_path, plan=PLAN, world=world, runs=4, seed=7) for _ in range(2))
+
+    seconds = [trial.seconds for trial in once.trials]
+    assert seconds == [trial.seconds for trial in again.trials]
+    assert len(set(seconds)) == 4
+    assert once.misses == []
+
+
+def test_a_run_that_never_ends_is_noticed(tmp_path: Path) -> None:
+    plan = {"steps": [{"id": "a", "tool": "notify", "args": {"to": "x", "text": "y"}}]}
+    (said,) = misses(tmp_path, {}, plan=plan, world={"notify": {"takes": "forever"}})
+
+    assert said == "status is hung, not succeeded (the run has not ended)"
+
+
+def test_secrets_of_a_plan_are_made_up(tmp_path: Path) -> None:
+    (tmp_path / "tools_with_key.py").write_text(
+        "import dagrun\nfrom pydantic import SecretStr\n"
+        "@dagrun.tool(effect='read')\n"
+        "async def ask(key: SecretStr) -> str:\n"
+        "    raise AssertionError\n",
+        encoding="utf-8",
+    )
+    file = tmp_path / "secret.yaml"
+    file.write_text(
+        "tools: tools_with_key\n"
+        "cases:\n"
+        "  - id: it\n"
+        "    secrets: [api_key]\n"
+        "    world: {ask: hello}\n"
+        "    plan: {steps: [{id: a, tool: ask, args: {key: {$secret: api_key}}}]}\n"
+        "    expect: {output: hello}\n",
+        encoding="utf-8",
+    )
+    (result,) = evaluate([file]).files[0].cases
+
+    assert result.misses == []
+    assert "made-up" not in json.dumps(result.as_dict())
+    assert "made-up" not in json.dumps(result.trials[0].world.calls[0].arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"expect": {"status": "suceeded"}}, "case it: expect.status: it must be 'succeeded'"),
+        ({"expect": {"stat": "failed"}}, "case it: expect.stat: there is no such field; did you mean status?"),
+        ({"goal": "x"}, "case it: a case has a goal or a plan: one of both"),
+        ({"world": {"shop": 1}}, "case it: world.shop: there is no such tool; did you mean ship?"),
+        ({"world": {"ship": 1}}, "case it: world.ship[0].return: ship cannot return that"),
+        ({"world": {"ship": {"raise": "timeuot"}}}, "case it: world.ship.raise: a failure is one of tool_error"),
+        ({"world": {"ship": {"raise": "timeout", "return": 1}}}, "an act returns or raises, not both"),
+        ({"expect": {"calls": {"once": ["shop"]}}}, "case it: expect.calls.once: there is no tool shop"),
+        ({"policy": {"max_step": 3}}, "case it: policy: max_step: Extra inputs are not permitted"),
+        ({"policy": "none.toml"}, "case it: policy none.toml: No such file or directory"),
+        ({"planner": "nowhere:planner"}, "cannot import 'nowhere'"),
+        ({"planner": "openai"}, "models are for the command line"),
+        ({"plan": "none.json"}, "case it: plan: DR001"),
+        ({"runs": 0}, "case it: runs: "),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-",
+)
+def test_a_fault_of_a_file_names_file_case_and_place(tmp_path: Path, change: dict[str, Any], fault: str) -> None:
+    with pytest.raises(CasesRefused) as caught:
+        play(tmp_path, **{"plan": PLAN, "world": WORLD, **change})
+
+    (said,) = caught.value.faults
+    assert said.startswith(str(tmp_path / "case.yaml"))
+    assert fault in said
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("cases: [", "broken YAML"),
+        ("cases: []", "cases: List should have at least 1 item"),
+        ("tools: golden_tools", "cases: it is missing"),
+        ("cases: [{id: a, goal: x}, {id: a, goal: y}]", "two cases have the id a"),
+        ("cases: [{id: a, goal: x}]", "it names no tools"),
+        ("tools: no_such_tools\ncases: [{id: a, goal: x}]", "cannot import 'no_such_tools'"),
+        (
+            "tools: golden_tools\ngate: {task_sucess: 1}\ncases: [{id: a, plan: {steps: []}}]",
+            "did you mean task_success?",
+        ),
+        (
+            "tools: golden_tools\ngate: {task_success: +3}\ncases: [{id: a, plan: {steps: []}}]",
+            "gate.task_success: a bound is a number, or",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_before_anything_runs(tmp_path: Path, text: str, fault: str) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(CasesRefused, match=r"file\.yaml") as caught:
+        evaluate([GOLDEN / "q4.yaml", file])
+
+    assert fault in str(caught.value)
+
+
+def test_a_golden_task_that_fails_says_what_was_missed(tmp_path: Path) -> None:
+    file = tmp_path / "case.yaml"
+    case = {"id": "it", "plan": PLAN, "world": WORLD, "expect": {"output": "lost"}}
+    file.write_text(json.dumps({"tools": "golden_tools", "cases": [case]}), encoding="utf-8")
+    (parameter,) = cases(file)
+
+    assert parameter.id == "case.yaml:it"
+    with pytest.raises(AssertionError, match='output is "sent", not "lost"'):
+        parameter.values[0].check()
+
+
+def test_tools_may_be_in_a_file_beside_the_cases(tmp_path: Path) -> None:
+    """By its name, which no other module may have; and a file that there is not is said."""
+    (tmp_path / "tools_beside_cases.py").write_text(
+        "import dagrun\n@dagrun.tool(effect='pure')\ndef nothing() -> int:\n    return 1\n", encoding="utf-8"
+    )
+    (tmp_path / "json.py").touch()
+    file = tmp_path / "case.yaml"
+    plan = {"steps": [{"id": "a", "tool": "nothing"}]}
+    case = {"id": "it", "plan": plan, "world": {"nothing": 2}, "expect": {"output": 2}}
+
+    file.write_text(json.dumps({"tools": "./tools_beside_cases.py", "cases": [case]}), encoding="utf-8")
+    assert evaluate([file]).holds
+    for name, fault in (("none.py", "there is no file none.py"), ("json.py", "another module is called json, too")):
+        file.write_text(json.dumps({"tools": name, "cases": [case]}), encoding="utf-8")
+        with pytest.raises(CasesRefused, match=fault):
+            evaluate([file])
