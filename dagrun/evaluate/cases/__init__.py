@@ -4,6 +4,6 @@ In: files of cases, with the tools, plans, policies and planners that they name.
 its misses, figures with intervals, and what became of gates and baselines.
 
 Open `evaluation.py` first: it reads (`read_file.py`, `load_cases.py`, the fields in `case_file.py`), carries out
-(`trial.py`, in a `stand_in_world.py`), compares (`expectations.py`) and judges (`figures.py`, `gates.py`). A tool that
-a case does not name is never called for real.
+(`trial.py`, in a `stand_in_world.py`), compares (`expectations.py`, `fault_matrix.py`) and judges (`figures.py`,
+`gates.py`). A tool that a case does not name is never called for real.
 """

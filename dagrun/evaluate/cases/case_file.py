@@ -215,6 +215,8 @@ class Case(_CaseDefaults):
         runs: How often it runs: with the seeds *seed*, *seed* + 1, and so on.
         seed: The first seed, of the jitter of delays between attempts.
         clock: ``virtual``: time costs nothing, and is exact; ``real``. What fits is found out, unless it is said here.
+        faults: ``matrix``: each tool of the case is also broken in each way, once and always, and what no fault may
+            change must hold; see `dagrun.evaluate.cases.fault_matrix`.
         expect: What is expected.
     """
 
@@ -225,6 +227,7 @@ class Case(_CaseDefaults):
     runs: Annotated[int, Field(ge=1, le=1_000)] = 1
     seed: int = 0
     clock: Literal["virtual", "real"] | None = None
+    faults: Literal["matrix"] | None = None
     expect: Expectation = Expectation()
 
     @model_validator(mode="after")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import anyio
 from dagrun.errors import CasesRefused
 from dagrun.evaluate.cases.case_file import CaseFile
 from dagrun.evaluate.cases.expectations import misses_of
+from dagrun.evaluate.cases.fault_matrix import matrix_misses
 from dagrun.evaluate.cases.figures import Figures, figures_of
 from dagrun.evaluate.cases.gates import GateResult, judge_gate, regressions
 from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases
 from dagrun.evaluate.cases.read_file import find_files
+from dagrun.evaluate.cases.stand_in_world import Bend
 from dagrun.evaluate.cases.trial import Trial, carry_out
 from dagrun.testing.virtual_clock import run_virtual
 
@@ -29,10 +32,12 @@ class CaseResult:
     Attributes:
         ready: The case.
         trials: Its trials, in the order of their seeds.
+        cells: How many cells its fault matrix has. What does not hold in one counts as a miss of the first trial.
     """
 
     ready: ReadyCase
     trials: list[Trial] = field(default_factory=list)
+    cells: int = 0
 
     @property
     def passed(self) -> int:
@@ -52,6 +57,7 @@ class CaseResult:
             "clock": "virtual" if self.ready.is_virtual else "real",
             "passed": self.passed,
             "runs": len(self.trials),
+            "faults": self.cells,
             "seconds": [trial.seconds for trial in self.trials],
             "calls": [len(trial.world.calls) for trial in self.trials],
             "statuses": [str(trial.status) for trial in self.trials],
@@ -179,6 +185,10 @@ def _files_of(baseline: dict[str, Any] | None) -> dict[str, Any]:
     return files
 
 
+async def _bent(ready: ReadyCase, bend: Bend) -> Trial:
+    return await carry_out(ready.means, replace(ready.world(), bend=bend), ready.case.seed)
+
+
 def run_case(ready: ReadyCase) -> CaseResult:
     """Carry out one case: a trial for each seed."""
 
@@ -188,6 +198,10 @@ def run_case(ready: ReadyCase) -> CaseResult:
             trial = await carry_out(ready.means, ready.world(), ready.case.seed + number)
             trial.misses = await misses_of(ready.case.expect, trial, ready.judge)
             result.trials.append(trial)
+        if ready.case.faults is not None:
+            good = result.trials[0]
+            result.cells, misses = await matrix_misses(good, partial(_bent, ready))
+            good.misses += misses
         return result
 
     return run_virtual(main) if ready.is_virtual else anyio.run(main)

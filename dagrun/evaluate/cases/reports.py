@@ -45,7 +45,8 @@ def _summary(case: CaseResult) -> str:
     calls = sorted(len(trial.world.calls) for trial in case.trials)[(runs - 1) // 2]
     word = "passed" if case.passed == runs else "FAILED"
     clock = "" if case.ready.is_virtual else " in real time"
-    return f"{case.passed}/{runs} {word}  {seconds:7.3f} s{clock}  {calls} call{'s' * (calls != 1)}"
+    faults = f", and {case.cells} faults" if case.cells else ""
+    return f"{case.passed}/{runs} {word}  {seconds:7.3f} s{clock}  {calls} call{'s' * (calls != 1)}{faults}"
 
 
 def _figures(file: FileResult) -> Iterator[str]:

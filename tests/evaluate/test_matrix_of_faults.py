@@ -1,0 +1,134 @@
+"""The fault matrix: no golden task of ours breaks a promise in any cell, and each broken engine does."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagrun.checks.checked_plan import CheckedStep
+from dagrun.decide import recovery
+from dagrun.decide.recovery import Situation
+from dagrun.evaluate.cases.evaluation import run_case
+from dagrun.evaluate.cases.fault_matrix import FAULTS
+from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.outcome import Outcome, State, Status
+from dagrun.model.value import Stored
+from dagrun.runtime.record.record import Record
+from dagrun.runtime.steps import finish
+
+GOLDEN = Path(__file__).parent / "golden"
+
+pytestmark = pytest.mark.real_time  # a virtual clock of its own
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Log no failures: there are thousands, and each has a traceback."""
+    caplog.set_level(logging.CRITICAL, logger="dagrun")
+
+
+def ready_cases() -> Iterable[ReadyCase]:
+    for path in sorted(GOLDEN.glob("*.yaml")):
+        _, ready = load_cases(path, CaseHost())
+        yield from (replace(one, case=one.case.model_copy(update={"faults": "matrix"})) for one in ready)
+
+
+CASES = {one.case.id: one for one in ready_cases()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_cell_of_a_golden_task_breaks_a_promise(name: str) -> None:
+    assert run_case(CASES[name]).misses == []
+
+
+def test_there_are_twenty_tasks_and_hundreds_of_cells() -> None:
+    assert len(CASES) >= 20
+    assert sum(run_case(one).cells for one in CASES.values()) >= 500
+
+
+def wide(folder: Path) -> ReadyCase:
+    """Return a case of twelve steps that call eleven tools, four of them with effects."""
+    names = [f"t{n}" for n in range(11)]
+    lines = ["import dagrun"]
+    for n, name in enumerate(names):
+        effect = "effectful" if n >= 7 else "read"
+        lines.append(f"@dagrun.tool(effect={effect!r}, timeout=50)")
+        lines.append(f"async def {name}(of: list[int] = []) -> int: ...")
+    (folder / "wide_tools.py").write_text("\n".join(lines), encoding="utf-8")
+    steps: list[dict[str, Any]] = [{"id": f"s{n}", "tool": name} for n, name in enumerate(names)]
+    for n in range(3, 11):
+        steps[n]["args"] = {"of": [f"${{s{n - 3}}}"]}
+    steps.append({"id": "last", "tool": "t0", "args": {"of": ["${s8}", "${s9}", "${s10}"]}})
+    file = folder / "wide.yaml"
+    world = {name: {"takes": 1, "return": n} for n, name in enumerate(names)}
+    case = {"id": "wide", "faults": "matrix", "plan": {"steps": steps}, "world": world}
+    file.write_text(json.dumps({"tools": "wide_tools.py", "cases": [case]}), encoding="utf-8")
+    _, [ready] = load_cases(file, CaseHost())
+    return ready
+
+
+def test_a_plan_of_twelve_steps_has_two_hundred_cells_that_are_cheap(tmp_path: Path) -> None:
+    """The budget is 2 s of CPU time; a bound with room, as the machine may be slow."""
+    ready = wide(tmp_path)
+    began = time.process_time()
+    result = run_case(ready)
+    assert time.process_time() - began < 6
+    assert result.cells == 11 * len(FAULTS) * 2 == 198
+    assert result.misses == []
+
+
+# Broken engines ------------------------------------------------------------------------------------------------------
+
+
+def effect_twice(outcome: Outcome, situation: Situation) -> bool:
+    """Repeat whatever has failed, also what may have had its effect."""
+    return situation.attempt < situation.rule.max_attempts
+
+
+_WOULD_BLOCK = LiveGraph.would_block
+
+
+def runs_on_an_error(graph: LiveGraph, node: Node, plan: CheckedStep) -> bool:
+    """Let a step that has failed for good block nothing."""
+    is_over = node.state is State.FAILED and node.id not in graph.kept
+    return not is_over and _WOULD_BLOCK(graph, node, plan)
+
+
+_EXPAND = Record.expand
+
+
+def loses_an_element(record: Record, node: Node, items: list[Stored]) -> None:
+    """Forget the last element of a list."""
+    _EXPAND(record, node, items[:-1])
+
+
+def always_well(*args: Any, **facts: Any) -> tuple[Status, str]:
+    """Say that every run has succeeded."""
+    return Status.SUCCEEDED, "all is well"
+
+
+MUTANTS: dict[str, tuple[Any, str, Callable[..., Any], Sequence[str]]] = {
+    "effect twice": (recovery, "_may_repeat", effect_twice, ["again, whose last call may have had its effect"]),
+    "dependent on an error": (LiveGraph, "would_block", runs_on_an_error, ["which it waits for, is"]),
+    "lost element": (Record, "expand", loses_an_element, ["elements, and its list has"]),
+    "wrong status": (finish, "status_of", always_well, ["has succeeded, though", "it is not known what became of"]),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_engine_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, attribute, mutant, told = MUTANTS[name]
+    monkeypatch.setattr(place, attribute, mutant)
+    # An engine that runs what failures should block never ends most runs, and a loop that spins has no time limit.
+    tried = [CASES["a-goal"]] if name == "dependent on an error" else CASES.values()
+    misses = [miss for one in tried for miss in run_case(one).misses if "with " in miss]
+    assert any(text in miss for miss in misses for text in told), misses[:20]
