@@ -236,7 +236,7 @@ def recorded_tool(contract: Mapping[str, Any]) -> AnyTool:
 
     function = refuse_later if known.is_async else refuse
     # Names that pass the check for worker processes: they cannot import a function that is defined inside a function.
-    function.__module__, function.__qualname__ = "recorded", known.name
+    function.__module__, function.__qualname__ = "dagrun.recorded", known.name  # no module has that name
     facts = {
         **fields,
         "arguments": arguments,

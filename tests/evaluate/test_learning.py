@@ -14,7 +14,7 @@ from dagrun.errors import ContractError
 from dagrun.evaluate.learning.learn_routes import Learned, learn_routes
 from dagrun.evaluate.learning.planned_runs import planned_run
 from dagrun.planners.route_files import RouteFile, read_route
-from recorded import Recorded
+from recorded_runs import Recorded
 from replans import Thinker
 from small_tools import scripted, toolset
 

@@ -33,7 +33,7 @@ from dagrun.testing import Takes
 from hedge_tools import HEDGED, known
 from persons import Person
 from persons import pay as pay_tool
-from recorded import Recorded, changed, cut_after
+from recorded_runs import Recorded, changed, cut_after
 from replans import Thinker
 from small_tools import scripted, toolset
 

@@ -9,7 +9,7 @@ import pytest
 import dagrun
 from dagrun import Plan, Step
 from page_client import HEADERS, Client, page_of
-from recorded import Recorded
+from recorded_runs import Recorded
 from small_tools import toolset
 
 pytestmark = pytest.mark.anyio

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mcp.types import ToolAnnotations
 
 from dagrun.sources import mcp
 from dagrun.sources.mcp_config import read_config
@@ -15,7 +16,7 @@ def _tools(trust: str, **annotations: Any) -> Any:
     """The tool of a server that describes it with these annotations."""
     config = {"mcpServers": {"box": {"command": "box"}}}
     (server,) = read_config(config, {"box": {"trust": trust}})
-    hints = SimpleNamespace(**{"read_only_hint": True, "idempotent_hint": None, "open_world_hint": None, **annotations})
+    hints = ToolAnnotations(**{"read_only_hint": True, **annotations})
     described = SimpleNamespace(
         name="look",
         title="",
@@ -25,7 +26,7 @@ def _tools(trust: str, **annotations: Any) -> Any:
         annotations=hints if annotations else None,
     )
     connection: Any = SimpleNamespace(name="box")
-    (tool,) = mcp._tools_of(server, connection, [described], ())
+    ((_, tool),) = mcp._tools_of(server, connection, [described], ())
     return tool
 
 

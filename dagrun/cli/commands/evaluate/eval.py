@@ -14,6 +14,7 @@ EPILOG: Final = """
 \b
 Examples:
   dagrun eval evals/
+  dagrun eval run evals/
   dagrun eval evals/refund.yaml --only refund-happy
   dagrun eval evals/ --record evals/base.json
   dagrun eval evals/ --baseline evals/base.json --junit eval.xml --github
