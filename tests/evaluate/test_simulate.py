@@ -388,6 +388,17 @@ def test_simulated_failures_are_not_logged_and_real_ones_are(caplog: pytest.LogC
     assert "this one is real" in caplog.text
 
 
+def test_variants_are_compared_run_by_run() -> None:
+    """By rank, these two would be equal for sure; by run, each is far from the other."""
+    one = dagrun.Variant("one", makespans=[float(n) for n in range(1_000)])
+    other = dagrun.Variant("other", makespans=[*reversed(one.makespans)])
+
+    low, high = other.slower_than(one, 0.5)
+
+    assert low < -20
+    assert high > 20
+
+
 def test_json_has_every_figure_and_null_where_nothing_is_bounded() -> None:
     found = simulate(THREE, TOOLS, runs=60, durations=_DRAWN, vary={"max_running": [1, None]})
     plain = json.loads(json.dumps(found.as_dict(), allow_nan=False))
