@@ -56,6 +56,17 @@ def test_on_a_virtual_clock_nothing_is_chance(tmp_path: Path) -> None:
     assert not worse.holds
 
 
+@pytest.mark.parametrize("clock", ["real", "virtual"])
+def test_a_new_case_must_pass_unless_a_gate_says_what_is_enough(tmp_path: Path, clock: str) -> None:
+    before = play(tmp_path, 4, 4, clock=clock).as_dict()
+    worse = play(tmp_path, 4, 5, clock=clock, baseline=before)
+
+    assert worse.files[0].regressions == ["case c4 is new, and does not pass"]
+    assert not worse.holds
+    assert play(tmp_path, 5, 5, clock=clock, baseline=before).holds
+    assert play(tmp_path, 4, 5, clock=clock, baseline=before, gate={"task_success": 0.8}).holds
+
+
 def test_a_bound_can_be_a_change_against_the_baseline(tmp_path: Path) -> None:
     before = play(tmp_path, 5, 5).as_dict()
     before["files"][str(tmp_path / "case.yaml")]["figures"]["amounts"]["mean_calls"] = 0.95

@@ -15,7 +15,7 @@ from dagrun.evaluate.cases.case_file import CaseFile
 from dagrun.evaluate.cases.expectations import misses_of
 from dagrun.evaluate.cases.fault_matrix import matrix_misses
 from dagrun.evaluate.cases.figures import Figures, figures_of
-from dagrun.evaluate.cases.gates import GateResult, judge_gate, regressions
+from dagrun.evaluate.cases.gates import GateResult, failing_newcomers, judge_gate, regressions
 from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases
 from dagrun.evaluate.cases.read_file import find_files
 from dagrun.evaluate.cases.stand_in_world import Bend
@@ -100,7 +100,10 @@ class FileResult:
             gate = {"task_success": 1.0}
         self.gates = [judge_gate(name, bound, figures, baseline) for name, bound in gate.items()]
         if baseline is not None:
-            self.regressions = regressions(figures, [case.as_dict() for case in self.cases], baseline)
+            cases = [case.as_dict() for case in self.cases]
+            self.regressions = regressions(figures, cases, baseline)
+            if not gate:
+                self.regressions += failing_newcomers(cases, baseline)
 
     @property
     def holds(self) -> bool:

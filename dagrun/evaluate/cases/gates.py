@@ -113,3 +113,10 @@ def _worse_cases(cases: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any]
         is_exact = case["clock"] == before["clock"] == "virtual"
         if is_exact and before["passed"] == before["runs"] and case["passed"] < case["runs"]:
             yield f"case {case['id']} passed in the baseline, and does not now"
+
+
+def failing_newcomers(cases: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any]) -> list[str]:
+    """Return which cases are not in the baseline and do not pass whole, a line each: nothing else would judge them."""
+    known = baseline.get("cases", {})
+    new = [case for case in cases if case["id"] not in known]
+    return [f"case {case['id']} is new, and does not pass" for case in new if case["passed"] < case["runs"]]
