@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Awaitable, Callable, Mapping
+from math import ulp
 from typing import Any, TypeVar
 
 import anyio
@@ -50,9 +51,19 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._virtual = _VirtualSelector()
         super().__init__(self._virtual)
-        # A loop runs a timer early if it is due within the resolution of the clock. Real clocks need that, but exact
-        # times must not have it.
-        self._clock_resolution = 1e-9
+
+    @property
+    def _clock_resolution(self) -> float:
+        """How much too early a timer may run. Real clocks need that, and exact times must not have it.
+
+        But after half a year, the next float is further away than a nanosecond, and a timer that is due would never
+        run.
+        """
+        return max(1e-9, 2 * ulp(self._virtual.now))
+
+    @_clock_resolution.setter
+    def _clock_resolution(self, seconds: float) -> None:
+        """Ignore what asyncio finds out about the real clock."""
 
     def time(self) -> float:
         """Return the virtual seconds since the loop was made."""

@@ -254,3 +254,70 @@ def test_tools_may_be_in_a_file_beside_the_cases(tmp_path: Path) -> None:
         file.write_text(json.dumps({"tools": name, "cases": [case]}), encoding="utf-8")
         with pytest.raises(CasesRefused, match=fault):
             evaluate([file])
+
+
+STREAMED: dict[str, Any] = {
+    "steps": [
+        {"id": "each", "tool": "weigh", "for_each": [1, 2, 3], "args": {"of": "${item}"}},
+        {"id": "sum", "tool": "add_up", "args": {"values": "${each}"}},
+    ],
+    "output": "${sum}",
+}
+
+
+def streaming(folder: Path, **case: Any) -> CaseResult:
+    """Carry out a case with a tool that reads a stream."""
+    (folder / "streaming_tools.py").write_text(
+        "from collections.abc import AsyncIterator\n"
+        "import dagrun\n"
+        "@dagrun.tool(effect='read')\n"
+        "async def weigh(of: int) -> int: ...\n"
+        "@dagrun.tool(effect='read')\n"
+        "async def add_up(values: AsyncIterator[int]) -> int: ...\n",
+        encoding="utf-8",
+    )
+    world = {"weigh": {"takes": 5, "return": 2}, "add_up": {"takes": 1, "return": 6}}
+    file = folder / "case.yaml"
+    text = {"tools": "streaming_tools.py", "cases": [{"id": "it", "plan": STREAMED, "world": world, **case}]}
+    file.write_text(json.dumps(text), encoding="utf-8")
+    return evaluate([file]).files[0].cases[0]
+
+
+def test_a_stand_in_reads_its_stream_to_the_end(tmp_path: Path) -> None:
+    """Its time begins with the last element; and an element that has failed is a failure for it, too."""
+    calls = {"before": [["weigh", "add_up"]], "args": {"add_up": {"values": [2, 2, 2]}}}
+    expect = {"output": 6, "calls": calls, "ceilings": {"seconds": 6}}
+    assert streaming(tmp_path, expect=expect, faults="matrix").misses == []
+
+    world = {"weigh": {"raise": "tool_error"}, "add_up": 6}
+    broken = streaming(tmp_path, world=world, expect={"status": "failed", "steps": {"sum": {"state": "skipped"}}})
+    assert broken.misses == []
+
+
+def test_a_released_output_is_a_miss_and_no_crash(tmp_path: Path) -> None:
+    policy = {"release_outputs": True}
+    plan = {
+        "steps": [
+            {"id": "list", "tool": "search", "args": {"query": "x"}},
+            {"id": "each", "tool": "length", "for_each": "${list}", "args": {"text": "${item}"}},
+            {"id": "sum", "tool": "total", "args": {"numbers": "${each}"}},
+        ],
+        "output": "${sum}",
+    }
+    world = {"search": {"return": ["a", "bb"]}, "length": 1, "total": 2}
+    expect = {"steps": {"list": {"output": ["a", "bb"]}}}
+    (miss,) = play(tmp_path, plan=plan, policy=policy, world=world, faults="matrix", expect=expect).misses
+    assert "was released" in miss
+
+
+def test_a_step_that_stops_the_run_changes_what_ran_beside_it(tmp_path: Path) -> None:
+    """It was asked to; so no cell of the matrix counts that."""
+    stop = {"id": "first", "tool": "search", "args": {"query": "x"}, "on_failure": "stop"}
+    plan = {"steps": [stop, {"id": "lone", "tool": "ship", "args": {"order": 1}}]}
+    world = {"search": {"takes": 1, "return": []}, "ship": {"takes": 5, "return": "gone"}}
+    assert play(tmp_path, plan=plan, world=world, faults="matrix").misses == []
+
+
+def test_a_failure_that_is_a_list_has_its_place(tmp_path: Path) -> None:
+    with pytest.raises(CasesRefused, match="raise"):
+        play(tmp_path, plan=PLAN, world={"ship": {"raise": ["timeout"]}, "notify": "sent"})

@@ -93,3 +93,14 @@ def test_only_known_backends_have_a_virtual_clock() -> None:
     """The error is a clear sentence and not a KeyError."""
     with pytest.raises(ContractError, match="asyncio or trio"):
         run_virtual(anyio.sleep, 1, backend="curio")
+
+
+def test_timers_run_also_after_a_year() -> None:
+    """From half a year on, the next float is more than a nanosecond away."""
+
+    async def wait() -> float:
+        for seconds in (3e7, 1.0, 0.1, 1e-9, 1e300, 1.0):
+            await anyio.sleep(seconds)
+        return anyio.current_time()
+
+    assert run_virtual(wait) >= 1e300

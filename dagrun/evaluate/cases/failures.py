@@ -59,7 +59,7 @@ def is_failure(said: Any) -> bool:
         return _is_record(text) if name == _RECORDED else is_failure(_status(name)) and isinstance(text, str)
     if isinstance(said, int) and not isinstance(said, bool):
         return 400 <= said <= 599
-    return said == WRONG_TYPE or said in _MAKERS
+    return isinstance(said, str) and (said == WRONG_TYPE or said in _MAKERS)
 
 
 def _is_record(fields: Any) -> bool:

@@ -22,7 +22,7 @@ from dagrun.model.event import QuestionAsked
 from dagrun.model.executor import CallFailed
 from dagrun.model.outcome import State, Status
 from dagrun.model.question import Asked
-from dagrun.model.value import decode
+from dagrun.model.value import Unavailable, decode
 
 _LATE: Final = 1_000.0  # seconds longer than a call should take
 _LATER: Final = 1e-6  # seconds, for sums of floats
@@ -106,7 +106,8 @@ def broken_promises(good: Trial, bad: Trial, hit: set[str]) -> Iterator[str]:
     yield from _hidden_doubts(bad, graph)
     yield from _calls_after_errors(bad, graph)
     yield from _untrue_status(bad, graph)
-    if good.result is not None and bad.status not in _STOPPED:
+    stops = any(node.state in _BAD and node.plan.step.on_failure == "stop" for node in graph.planned())
+    if good.result is not None and bad.status not in _STOPPED and not stops:
         yield from _changed_bystanders(good, bad, hit)
 
 
@@ -149,6 +150,8 @@ def _lost_elements(graph: LiveGraph) -> Iterator[str]:
     for node in graph.planned():
         source = graph.nodes.get(str(node.plan.step.for_each)[2:-1])
         if node.children is None or source is None or source.state is not State.SUCCEEDED:
+            continue
+        if isinstance(source.value, Unavailable):  # it was released
             continue
         listed = decode(source.value) if source.children is None else source.children
         if isinstance(listed, list) and len(listed) != len(node.children):

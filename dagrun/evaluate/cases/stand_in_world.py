@@ -162,6 +162,8 @@ class CaseWorld:
         return call, context
 
     async def _play(self, tool: AnyTool, **arguments: Any) -> Any:
+        if (name := tool.arguments.stream) and hasattr(arguments.get(name), "__aiter__"):
+            arguments[name] = [element async for element in arguments[name]]  # a stand-in reads its stream to the end
         call, context = self._begin(tool, arguments)
         script = self.scripts.get(tool.name)
         act = script.act_of(call) if script is not None else f"{tool.name} is not in the world of the case"

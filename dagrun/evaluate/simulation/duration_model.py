@@ -15,6 +15,7 @@ from dagrun.errors import ContractError, shorten
 # Takes a number between 0 and 1, both excluded, and gives the seconds that this part of the calls does not exceed.
 Inverse: TypeAlias = Callable[[float], float]
 
+_MOST: Final = 1e9  # seconds, some thirty years
 FORMS: Final = "seconds (0.3), uniform(LOW, HIGH), exp(MEAN), or lognorm(MEDIAN, SIGMA)"
 
 _NORMAL: Final = NormalDist()
@@ -61,7 +62,17 @@ def read_duration(given: object) -> DurationModel:
     inverse = _inverse(kind, figures) if figures and all(0 <= figure < inf for figure in figures) else None
     if inverse is None:
         raise ContractError(f"a duration is {FORMS}, not {shorten(text, 60)!r}")
+    if not _is_bounded(inverse):
+        raise ContractError(f"{shorten(text, 60)} can take more than {_MOST:,.0f} s")
     return DurationModel(text if matched is not None else f"{figures[0]:g} s", inverse)
+
+
+def _is_bounded(inverse: Inverse) -> bool:
+    """Whether all but a draw in a million times a million is below the bound."""
+    try:
+        return inverse(1 - 1e-12) <= _MOST
+    except OverflowError:
+        return False
 
 
 def _inverse(kind: str, figures: list[float]) -> Inverse | None:

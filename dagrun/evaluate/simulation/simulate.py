@@ -289,6 +289,8 @@ def _notes(plan: CheckedPlan, world: World, variants: Sequence[Variant]) -> Iter
         yield "people say yes to everything"
     if batched := [name for name, tool in tools.items() if tool.batch is not None]:
         yield f"each call is made by itself, of {', '.join(batched)}, too, which takes several as one"
+    if streamed := [id_ for id_, step in plan.steps.items() if step.stream]:
+        yield f"tools that read a stream wait for the whole list: {', '.join(streamed)}"
     if any(tool.executor != "coroutine" for tool in tools.values()):
         yield "there is a thread or a process for each call that wants one"
     if any(variant.statuses.total() != variant.statuses[Status.SUCCEEDED] for variant in variants):
