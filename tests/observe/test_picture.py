@@ -16,7 +16,7 @@ from dagrun.observe.html import Markup, escape, join, tag
 from dagrun.observe.looks import cut_to, text_width
 from dagrun.observe.picture.condense import condense
 from dagrun.observe.picture.layout import Edge, lay_out, reduced
-from dagrun.observe.picture.time_scale import TimeScale, idle_stretches
+from dagrun.observe.picture.time_scale import TimeScale, idle_stretches, running_at_once, thinned
 
 
 @st.composite
@@ -187,3 +187,22 @@ def test_only_long_idle_stretches_are_folded() -> None:
     assert idle_stretches(view(100, [(0, 10), (25, None)], [])) == []
     assert idle_stretches(view(100, [(0, 10)], [])) == [(10, 100)]
     assert idle_stretches(view(100, [], [])) == []
+
+
+def test_thinned_curve_keeps_its_peaks_and_is_empty_where_nothing_ran() -> None:
+    """Ten thousand calls in two bursts, with a pause between them that is too short to be folded."""
+    calls = [(n * 0.01, n * 0.01 + 0.05) for n in range(5000)] + [
+        (60 + n * 0.008, 60.03 + n * 0.008) for n in range(5000)
+    ]
+    attempts = [{"started": start, "ended": end} for start, end in calls]
+    whole = running_at_once({"at": 100.03, "steps": [{"attempts": attempts}]})
+
+    thin = thinned(whole, TimeScale(100.03, []), 600)
+
+    def value(at: float) -> int:
+        return [value for when, value in thin if when <= at][-1]
+
+    assert len(whole) > 10_000 >= 1_200 >= len(thin)
+    assert max(value for _, value in thin) == max(value for _, value in whole)
+    assert [value(at) for at in (51, 55, 59)] == [0, 0, 0]
+    assert (value(25) > 0, value(80) > 0, thin[-1][1]) == (True, True, 0)

@@ -112,12 +112,17 @@ def running_at_once(view: Mapping[str, Any]) -> list[tuple[float, int]]:
 
 
 def thinned(curve: list[tuple[float, int]], scale: TimeScale, columns: int) -> list[tuple[float, int]]:
-    """Return a curve with at most one point for each of *columns* if it has many: the highest value of each counts."""
+    """Return a curve with at most two points for each of *columns* if it has many: its highest value, and its last.
+
+    The last one holds until the curve changes again, so that a peak is not drawn on through a pause.
+    """
     if len(curve) <= 2 * columns:
         return curve
     best: dict[int, tuple[float, int]] = {}
+    last: dict[int, tuple[float, int]] = {}
     for at, value in curve:
-        place = int(scale(at) * columns)
+        place = min(int(scale(at) * columns), columns - 1)
         if place not in best or value > best[place][1]:
             best[place] = (at, value)
-    return [best[place] for place in sorted(best)]
+        last[place] = (at, value)
+    return sorted({*best.values(), *last.values()})
