@@ -40,7 +40,7 @@ FAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "dies": {"raises": "dies"},
     "surprise": {"surprise": "a fault of the matrix"},
 }
-_BAD: Final = (State.FAILED, State.UNKNOWN)
+_BAD: Final = (State.FAILED, State.TIMED_OUT, State.ABANDONED, State.UNKNOWN)
 _RAN: Final = (State.SUCCEEDED, *_BAD)
 # A run that ends so has not ended by itself, and its other steps are stopped with it.
 _STOPPED: Final = (Status.OVER_BUDGET, Status.ESCALATED, Status.CANCELLED, Status.WAITING)
