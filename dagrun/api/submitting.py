@@ -188,8 +188,12 @@ def queue_of(journal: Journal) -> RunQueue:
 
 
 def build_of(opening: Opening) -> str:
-    """Return what names all that a worker must have to carry out a run: contracts of tools, critics, executors."""
-    facts = {"tools": opening.tools, "critics": opening.critics, "executors": opening.executors}
+    """Return what names all that a worker must have to carry out a run: contracts of tools, critics, executors, policy.
+
+    Of runs of one build, a worker fits all or none.
+    """
+    facts: dict[str, Any] = {name: getattr(opening, name) for name in ("tools", "critics", "executors")}
+    facts["policy"] = opening.policy.model_dump(mode="json")
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -25,6 +25,7 @@ from dagrun.planners.router import Route
 
 _PLACE: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MAX_BYTES: Final = 1 << 20
+_MOST_CHARACTERS: Final = 2_000  # of a goal that is matched, which takes the square of it where there are two texts
 _VALUES: Final = {
     "integer": r"[+-]?[0-9]{1,18}",
     "number": r"[+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?",
@@ -68,6 +69,8 @@ class RouteFile(BaseModel):
     def values_in(self, goal: str) -> dict[str, Any] | None:
         """Return the value of each parameter in *goal*; `None` if the route is not for it."""
         text = _folded(goal)
+        if len(text) > _MOST_CHARACTERS:
+            return None
         for pattern in self._patterns:
             if found := pattern.fullmatch(text):
                 return {name: _typed(value, self.parameters[name]) for name, value in found.groupdict().items()}

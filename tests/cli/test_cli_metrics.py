@@ -97,3 +97,10 @@ def test_wrong_use(shell: Shell, options: tuple[str, ...], why: str) -> None:
 
     assert ended.code == 2
     assert why in ended.err
+
+
+@pytest.mark.parametrize("time", ["999999w", "9999-12-31T23:59:59-23:59"])
+def test_a_time_that_no_calendar_has_is_refused(shell: Shell, time: str) -> None:
+    ended = shell("metrics", "--since", time)
+    assert ended.code == 2
+    assert "is no time" in ended.err

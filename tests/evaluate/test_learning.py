@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import Add, NoRoute, Patch, Plan, RouterPlanner, Step
+from dagrun import Add, Condition, NoRoute, Patch, Plan, RouterPlanner, Step
 from dagrun.errors import ContractError
 from dagrun.evaluate.learning.learn_routes import Learned, learn_routes
 from dagrun.evaluate.learning.planned_runs import planned_run
@@ -78,6 +78,39 @@ async def test_values_of_inputs_refer_to_them() -> None:
     assert router.plan("Sales of my region", {"region": "West"}).steps[0].args == {"value": "${input.region}"}
     with pytest.raises(NoRoute):
         router.plan("Sales of my region", {})
+
+
+def limited(most: int) -> list[Step]:
+    """Return a step, and one that runs if its output is below a number."""
+    small = Condition(ref="${a}", op="<", value=most)
+    return [echo("a", 17), Step(id="b", tool="echo", args={"value": "paid"}, when=small)]
+
+
+async def test_a_condition_with_a_value_of_the_goal_makes_no_route() -> None:
+    """Conditions take no inputs, so a route would compare with the value of another goal."""
+    for runs in (
+        [("Refund 17 below 500", limited(500), None)],
+        [("Refund 17 below 500", limited(500), None), ("Refund 17 below 90", limited(90), None)],
+        [("Refund 17 if it is small", limited(500), None), ("Refund 17 if it is small", limited(90), None)],
+    ):
+        found = await learned(*runs)
+        assert not found.routes
+        (why,) = found.left_out.values()
+        assert "compares with" in why or "differs between" in why
+    assert (await one_route(("Refund 17 if it is small", limited(500), None))).parameters == {"value": "integer"}
+
+
+async def test_words_about_one_run_are_no_part_of_a_route() -> None:
+    steps = [Step(id="a", tool="echo", args={"value": 17}, description="Refund order 17", expected_output="17 is paid")]
+    route = await one_route(("Refund order 17", steps, None))
+    assert "17" not in json.dumps(route.plan)
+
+
+async def test_a_goal_of_pages_fits_no_route() -> None:
+    """Matching takes time, in the loop of all runs."""
+    route = await one_route(("Refund order 17", [echo("a", 17)], None))
+    assert route.values_in("Refund order 4711") == {"value": 4711}
+    assert route.values_in("Refund order " + "1" * 3_000) is None
 
 
 async def test_a_value_from_nowhere_makes_no_route() -> None:

@@ -4,7 +4,8 @@
 2. A literal of an argument becomes a parameter if it stands in the goal of every run as a word of its own, and is a
    number, holds a digit, or differs between the runs. A text that was always the same stays: taken out, it would let
    the route fit goals that say something else ("Delete order 17" in place of "Refund order 17").
-3. A literal that differs and is in no goal cannot be filled in, so there is no route.
+3. A literal that differs and is in no goal cannot be filled in, so there is no route. Nor is there one if a condition
+   compares with a value of the goal: conditions take no inputs.
 4. A route is kept only if it gives, for the goal of each run that it was made of, the plan of this run.
 """
 
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, Final
 
 from dagrun.errors import ContractError
@@ -27,6 +29,9 @@ from dagrun.planners.route_files import RouteFile, ValueType
 Place = tuple[str | int, ...]
 _EXAMPLES: Final = 5
 _MOST_GOALS: Final = 20
+_MOST_TEXTS: Final = 2  # a goal is matched by backtracking, in time of this power
+_CONDITIONS: Final = ("when", "success")
+_OF_ONE_RUN: Final = ("description", "expected_output")  # words about the values of one run
 
 
 @dataclass(slots=True)
@@ -77,6 +82,10 @@ def _route(good: Sequence[PlannedRun], group: Sequence[PlannedRun]) -> RouteFile
     taken = {name for run in good if isinstance(run.inputs, Mapping) for name in run.inputs}
     for place in literals[0]:
         values = [found.get(place) for found in literals]
+        if place[1] in _CONDITIONS and (_input_with(values, good) or _is_parameter(values, good)):
+            return (
+                f"step {good[0].steps[int(place[0])]['id']}: {place[1]} compares with a value of the goal or an input"
+            )
         if given := _input_with(values, good):
             names[place] = given
         elif _is_parameter(values, good):
@@ -88,6 +97,8 @@ def _route(good: Sequence[PlannedRun], group: Sequence[PlannedRun]) -> RouteFile
         elif any(value != values[0] or type(value) is not type(values[0]) for value in values):
             where = ".".join(map(str, place[1:]))
             return f"step {good[0].steps[int(place[0])]['id']}: {where} differs between the runs, and is in no goal"
+    if list(types.values()).count("text") > _MOST_TEXTS:
+        return f"more than {_MOST_TEXTS} of its parameters are texts of several words, which cannot be told apart"
     by_name = {name: [found[place] for found in literals] for place, name in names.items() if name in types}
     sentences = [_sentence(run.goal, {name: by_name[name][at] for name in types}) for at, run in enumerate(good)]
     goals = [sentence for sentence in dict.fromkeys(sentences) if sentence is not None][:_MOST_GOALS]
@@ -95,7 +106,7 @@ def _route(good: Sequence[PlannedRun], group: Sequence[PlannedRun]) -> RouteFile
         return "the values of its parameters cannot be told apart in the goal"
     try:
         route = RouteFile(
-            name=f"{tools_of(good[0].steps)[-1]}-{good[0].shape[:8]}",
+            name=f"{tools_of(good[0].steps)[-1]}-{_key(good[0])}",
             description=" ".join(goals[0].split())[:200],
             goals=goals,
             parameters=types,
@@ -109,13 +120,33 @@ def _route(good: Sequence[PlannedRun], group: Sequence[PlannedRun]) -> RouteFile
     return route if fits else "its parameters cannot be told apart in the goal"
 
 
+def _key(run: PlannedRun) -> str:
+    """Return what tells a route from those of other shapes, policies and tools."""
+    return sha256("\n".join((run.shape, run.policy, run.contracts)).encode()).hexdigest()[:8]
+
+
 def _literals(run: PlannedRun) -> Iterator[tuple[Place, Any]]:
     """Yield every literal of a plan, with its place: the number of the step, and the path in it."""
     for number, step in enumerate(run.steps):
         for name in ("args", "for_each", "default"):
             if name in step:
                 yield from _leaves(step[name], (number, name))
+        for name in _CONDITIONS:
+            yield from _compared(step.get(name), (number, name))
     yield from _leaves(run.output, (-1, "output"))
+
+
+def _compared(condition: Any, place: Place) -> Iterator[tuple[Place, Any]]:
+    """Yield what a condition compares with, and the conditions in it."""
+    if isinstance(condition, Mapping):
+        for name, part in condition.items():
+            if name == "value":
+                yield (*place, name), part
+            else:
+                yield from _compared(part, (*place, name))
+    elif isinstance(condition, list):
+        for number, part in enumerate(condition):
+            yield from _compared(part, (*place, number))
 
 
 def _leaves(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
@@ -193,7 +224,7 @@ def _sentence(goal: str, values: Mapping[str, Any]) -> str | None:
 
 def _template(run: PlannedRun, names: Mapping[Place, str]) -> dict[str, Any]:
     steps = [
-        {name: _with_names(value, (number, name), names) for name, value in step.items()}
+        {name: _with_names(value, (number, name), names) for name, value in step.items() if name not in _OF_ONE_RUN}
         for number, step in enumerate(run.steps)
     ]
     output = _with_names(run.output, (-1, "output"), names)

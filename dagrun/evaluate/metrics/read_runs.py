@@ -139,12 +139,15 @@ def read_time(text: str, now: float) -> float:
     Raises:
         ContractError: *text* is no such time.
     """
-    if found := _AGO.fullmatch(text.strip()):
-        return now - int(found.group(1)) * _SECONDS[found.group(2)]
     try:
-        time = datetime.fromisoformat(text.strip())
-        return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
+        if found := _AGO.fullmatch(text.strip()):
+            at = now - int(found.group(1)) * _SECONDS[found.group(2)]
+        else:
+            time = datetime.fromisoformat(text.strip())
+            at = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp()
+        datetime.fromtimestamp(at, UTC)  # a time that no calendar has cannot be shown
+        return at
+    except (ValueError, OverflowError, OSError):
         raise ContractError(
             f"{shorten(repr(text), 60)} is no time: write how long ago (30m, 12h, 7d, 4w), a day (2026-11-20), or a"
             " time (2026-11-20T08:30)"
