@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -10,7 +11,7 @@ import asyncpg
 import pytest
 
 from dagrun import PostgresJournal
-from dagrun.errors import ContractError, OwnerLost
+from dagrun.errors import ContractError, JournalFailed, OwnerLost
 from dagrun.journal.postgres.queue_statements import QueueSql
 from dagrun.journal.queue import ClaimedTape, QueueStanding, QueueTicket, Wanted
 from dagrun.model.journal import Letter
@@ -111,6 +112,23 @@ async def test_a_run_that_ends_its_workers_gets_stuck(postgres: str, journal: Po
     assert tapes[-1].run_id == RUN
     for tape in tapes:
         await tape.aclose()
+
+
+async def test_a_machine_without_a_place_for_files_gives_a_run_back(
+    postgres: str, journal: PostgresJournal, tmp_path: Path
+) -> None:
+    """It is for whoever has a place; and no takeover, as no worker has ended."""
+    (tmp_path / "file").touch()
+    nowhere = tmp_path / "file" / "artifacts"
+    await journal.queue.submit(RUN, b'{"n":1}', QueueTicket())
+    async with PostgresJournal(postgres, schema=journal.queue.schema, artifacts=nowhere) as sick:
+        for _ in range(5):
+            with pytest.raises(JournalFailed):
+                await sick.queue.claim(Wanted())
+
+    [queued] = await journal.queue.runs()
+    assert (queued.standing, queued.takeovers) == (QueueStanding.QUEUED, 0)
+    assert await journal.queue.claim(Wanted()) is not None
 
 
 async def test_a_look_without_work_leaves_the_takeovers(postgres: str, journal: PostgresJournal) -> None:

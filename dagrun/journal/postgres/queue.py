@@ -16,6 +16,7 @@ from dagrun.errors import ContractError, JournalDamaged, RunExists
 from dagrun.journal.base import check_run_id, new_answer_key, no_such_run
 from dagrun.journal.hash_chain import Chain
 from dagrun.journal.lease import this_process
+from dagrun.journal.postgres.queue_statements import release
 from dagrun.journal.postgres.statements import make_queue, owner_text
 from dagrun.journal.postgres.tape import PostgresTape
 from dagrun.journal.postgres.writer import TapeClaim
@@ -199,7 +200,13 @@ class PostgresQueue:
             await connection.execute(sql.take, taken.number, taken.token, owner, claim, taken.seconds, takeovers)
             key = await connection.fetchval(journal.sql.answer_key, row["run_id"])
         left = Departure(lines[-1].text if lines else b"", row["takeovers"])
-        return taken, lines, await journal.new_files(taken, lines), str(key or ""), left
+        try:
+            anchor = await journal.new_files(taken, lines)
+        except Exception as error:  # of this machine: the run is for whoever has a place for its files
+            back = (str(QueueStanding.QUEUED), str(error), row["takeovers"])
+            await release(connection, sql, (taken.number, taken.token), back, [])
+            raise
+        return taken, lines, anchor, str(key or ""), left
 
     async def _set_aside(self, connection: Connection, row: Record, reason: str) -> str:
         await connection.execute(self._sql.set_aside, row["number"], reason)
