@@ -126,7 +126,7 @@ def _made_by(view: Mapping[str, Any]) -> Markup:
 def packed(view: Mapping[str, Any]) -> str:
     """Return what the script needs of a view: JSON without empty fields, compressed, as base64."""
     at, folds = view["at"], idle_stretches(view)
-    curve = thinned(running_at_once(view), TimeScale(at, folds), 800)
+    curve = thinned(running_at_once(view), TimeScale(at, folds), 400)
     data = {
         "at": at,
         "cut": view["run"]["stand"] == "interrupted",
