@@ -15,7 +15,7 @@ from dagrun.model.reference import path_text
 from dagrun.model.toolbox import hint
 from dagrun.model.value import Path, describe
 
-_EXPECTED: Final[Mapping[str, str]] = {
+EXPECTED: Final[Mapping[str, str]] = {
     "string_type": "a text",
     "int_type": "a whole number",
     "float_type": "a number",
@@ -85,8 +85,8 @@ def _problem(fault: ErrorDetails, tree: Any, model: type[BaseModel]) -> Problem:
     place, value = path_text(location).removeprefix("."), _at(tree, location)
     if union:
         return wrong_type(place, _UNIONS[union], value)
-    if kind in _EXPECTED:
-        return wrong_type(place, _EXPECTED[kind], value)
+    if kind in EXPECTED:
+        return wrong_type(place, EXPECTED[kind], value)
     if kind == "literal_error":
         return wrong_type(place, str(context.get("expected")), value)
     reason = fault["msg"].removeprefix("Value error, ").replace("Input should be", "it must be", 1)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dagrun.errors import ToolError
-from dagrun.model.executor import CallFailed, WorkerDied
-from dagrun.model.outcome import ErrorKind, Failure
+from dagrun.model.executor import WorkerDied
 
 
 class HttpStatusError(Exception):
@@ -43,11 +42,7 @@ _MAKERS: Final[Mapping[str, Callable[[str], BaseException]]] = {
     "dies": lambda text: WorkerDied(text or "the process of the call has died"),
 }
 WRONG_TYPE: Final = "wrong_type"  # the call returns what the tool does not declare, so nothing is raised
-_RECORDED: Final = "failure"
-FAILURE_NAMES: Final = (*_MAKERS, WRONG_TYPE, _RECORDED)
-_FIELDS: Final = frozenset(
-    ("kind", "message", "error", "is_transient", "nothing_happened", "retry_after", "missing_input", "where", "answer")
-)
+FAILURE_NAMES: Final = (*_MAKERS, WRONG_TYPE)
 
 
 def is_failure(said: Any) -> bool:
@@ -56,16 +51,10 @@ def is_failure(said: Any) -> bool:
         if len(said) != 1:
             return False
         name, text = next(iter(said.items()))
-        return _is_record(text) if name == _RECORDED else is_failure(_status(name)) and isinstance(text, str)
+        return is_failure(_status(name)) and isinstance(text, str)
     if isinstance(said, int) and not isinstance(said, bool):
         return 400 <= said <= 599
     return isinstance(said, str) and (said == WRONG_TYPE or said in _MAKERS)
-
-
-def _is_record(fields: Any) -> bool:
-    if not isinstance(fields, dict) or not fields.keys() <= _FIELDS:
-        return False
-    return fields.get("kind") in tuple(ErrorKind) and isinstance(fields.get("message"), str)
 
 
 def _status(name: Any) -> Any:
@@ -77,20 +66,8 @@ def failure_of(said: Any) -> BaseException:
     """Make the exception that *said* stands for.
 
     Args:
-        said: A name such as ``timeout``, an HTTP status, one of both with a text (``{tool_error: gone}``), or a
-            recorded failure (``{failure: {kind: tool, message: gone}}``).
+        said: A name such as ``timeout``, an HTTP status, or one of both with a text (``{tool_error: gone}``).
     """
-    if isinstance(said, dict) and _RECORDED in said:
-        fields = said[_RECORDED]
-        return CallFailed(Failure(**{**fields, "kind": ErrorKind(fields["kind"])}))
     name, text = next(iter(said.items())) if isinstance(said, dict) else (said, "")
     name = _status(name)
     return HttpStatusError(name, text) if isinstance(name, int) else _MAKERS[name](text)
-
-
-def recorded_failure(failure: Failure) -> dict[str, Any]:
-    """Return a failure of a record as a case has it, so that `failure_of` makes an equal one."""
-    facts = {name: getattr(failure, name) for name in sorted(_FIELDS)}
-    facts["kind"] = str(failure.kind)
-    empty = (None, "", False)
-    return {_RECORDED: {name: fact for name, fact in facts.items() if name in ("kind", "message") or fact not in empty}}

@@ -19,7 +19,6 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.effect import Effect
 from dagrun.model.event import QuestionAsked
-from dagrun.model.executor import CallFailed
 from dagrun.model.outcome import State, Status
 from dagrun.model.question import Asked
 from dagrun.model.value import Unavailable, decode
@@ -120,15 +119,10 @@ def _by_key(trial: Trial) -> Iterator[tuple[str, list[StandInCall]]]:
     yield from found.items()
 
 
-def _may_have_applied(call: StandInCall) -> bool:
-    says_nothing = isinstance(call.failure, CallFailed) and call.failure.failure.nothing_happened
-    return call.may_have_applied and not says_nothing
-
-
 def _repeated_effects(trial: Trial) -> Iterator[str]:
     for key, calls in _by_key(trial):
         for before, call in pairwise(calls):
-            if _may_have_applied(before):
+            if before.may_have_applied:
                 yield f"step {call.step} calls {call.tool.name} again, whose last call may have had its effect ({key})"
 
 
@@ -139,7 +133,7 @@ def _hidden_doubts(trial: Trial, graph: LiveGraph) -> Iterator[str]:
         last = calls[-1]
         node = graph.nodes.get(last.step)
         has_returned = last.ended is not None and last.failure is None  # perhaps a value of a wrong type
-        if node is None or has_returned or not _may_have_applied(last) or last.step in told:
+        if node is None or has_returned or not last.may_have_applied or last.step in told:
             continue
         if node.state not in (State.UNKNOWN, State.CANCELLED):
             yield f"step {last.step} is {node.state}, and nobody knows whether {last.tool.name} had its effect"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -15,20 +15,12 @@ from dagrun.model.reference import path_text
 from dagrun.model.toolbox import hint
 from dagrun.model.value import describe
 from dagrun.plans.json_reader import take_out_marks
+from dagrun.plans.plan_fields import EXPECTED
 from dagrun.plans.yaml_reader import parse_yaml
 
 _SUFFIXES: Final = frozenset((".yaml", ".yml"))
 _MAX_BYTES: Final = 10_000_000
 _MAX_DEPTH: Final = 64
-_EXPECTED: Final[Mapping[str, str]] = {
-    "string_type": "a text",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "dict_type": "an object",
-    "list_type": "a list",
-    "model_type": "an object",
-}
 _Place = tuple[int | str, ...]
 
 
@@ -106,7 +98,7 @@ def _sentence(place: _Place, faults: Sequence[ErrorDetails], tree: Any) -> str:
         return f"there is no such field{hint(str(place[-1]), _fields_at(place[:-1]))}"
     if "missing" in kinds:
         return "it is missing"
-    expected = [_EXPECTED.get(kind) or _literal(fault) for kind, fault in zip(kinds, faults, strict=True)]
+    expected = [EXPECTED.get(kind) or _literal(fault) for kind, fault in zip(kinds, faults, strict=True)]
     if all(expected):
         return f"it must be {' or '.join(dict.fromkeys(map(str, expected)))}, and is {describe(_at(tree, place))}"
     message = next(fault["msg"] for fault, word in zip(faults, expected, strict=True) if not word)
