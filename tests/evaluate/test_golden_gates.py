@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dagrun.errors import CasesRefused
 from dagrun.evaluate.cases.evaluation import Evaluation, evaluate
 
 pytestmark = pytest.mark.real_time  # a virtual clock of its own
@@ -77,3 +78,18 @@ def test_a_bound_can_be_a_change_against_the_baseline(tmp_path: Path) -> None:
     alone = play(tmp_path, 5, 5, gate={"mean_calls": "+5%"})
     assert alone.holds
     assert "there is no baseline" in str(alone.files[0].gates[0])
+
+
+def test_a_cost_without_any_success_fails_its_gate(tmp_path: Path) -> None:
+    """Nothing was bought, so it is no reason to pass that nobody knows what it cost."""
+    evaluation = play(tmp_path, 0, 2, gate={"cost_per_success": 1.0})
+    assert not evaluation.holds
+    assert "FAILED, no trial has passed" in str(evaluation.files[0].gates[0])
+
+
+def test_a_baseline_of_other_files_is_refused(tmp_path: Path) -> None:
+    """Else nothing would be compared, and all would seem well."""
+    before = play(tmp_path, 2, 2).as_dict()
+    before["files"] = {"elsewhere/case.yaml": before["files"].popitem()[1]}
+    with pytest.raises(CasesRefused, match="none of these files"):
+        play(tmp_path, 1, 2, baseline=before)

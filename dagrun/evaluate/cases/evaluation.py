@@ -171,6 +171,8 @@ def evaluate(
     if only and (missing := set(only) - {case.case.id for _, ready in files for case in ready}):
         raise CasesRefused([f"there is no case {name}" for name in sorted(missing)])
     before = _files_of(baseline)
+    if baseline is not None and not any(result.name in before for result, _ in files):
+        raise CasesRefused(["the baseline has none of these files; name them as when it was recorded"])
     for result, ready in files:
         for case in ready:
             tell(case.id)

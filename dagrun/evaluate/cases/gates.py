@@ -21,7 +21,7 @@ class GateResult:
         bound: What it must reach, or may reach at most.
         value: The figure; `None` if it is not known.
         limit: The bound as a number; `None` if there is nothing to compare with.
-        holds: Whether the gate lets the file through; also where nothing is known.
+        holds: Whether the gate lets the file through; also where nothing is known, but not without any success to pay.
         reason: Why nothing could be compared; empty if it could.
     """
 
@@ -34,7 +34,7 @@ class GateResult:
 
     def __str__(self) -> str:
         if self.reason:
-            return f"gate {self.name} {self.bound}: not judged, {self.reason}"
+            return f"gate {self.name} {self.bound}: {'not judged' if self.holds else 'FAILED'}, {self.reason}"
         sign = ">=" if self.name in RISING else "<="
         return (
             f"gate {self.name} {sign} {self.limit:.4g}: {'holds' if self.holds else 'FAILED'}, it is {self.value:.4g}"
@@ -61,7 +61,9 @@ def judge_gate(name: str, bound: Bound, figures: Figures, baseline: Mapping[str,
         figures: The figures.
         baseline: The same file in the baseline; `None` if there is none.
     """
-    value = figures.value(name)
+    value, success = figures.value(name), figures.rates["task_success"]
+    if value is None and name == "cost_per_success" and success.of and not success.successes:
+        return GateResult(name, bound, None, None, False, "no trial has passed")
     if value is None:
         return GateResult(name, bound, None, None, True, "no trial has such a figure")
     limit = bound if isinstance(bound, float | int) else _relative(name, bound, baseline)
