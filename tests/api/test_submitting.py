@@ -203,6 +203,22 @@ async def test_a_run_is_not_begun_before_its_time() -> None:
     assert anyio.current_time() - begun >= 99
 
 
+async def test_a_run_with_another_policy_holds_up_no_run_that_fits() -> None:
+    """The same tools are not the same build: of runs of one build, a worker fits all or none."""
+    journal, shop = MemoryJournal(), Shop()
+    mine, other = dagrun.Policy(max_steps=50), dagrun.Policy(max_steps=60)
+    left = await dagrun.submit(PLAN, tools=shop.tools, journal=journal, policy=other)
+    fits = await dagrun.submit(PLAN, tools=shop.tools, journal=journal, policy=mine)
+    async with dagrun.Engine() as engine:
+
+        async def until() -> None:
+            await anyio.sleep(100)
+
+        await _run(dagrun.Worker(engine, journal=journal, tools=shop.tools, policy=mine, at_once=1), until=until)
+    standings = await _standings(journal)
+    assert [standings[name].standing for name in (left, fits)] == [QueueStanding.QUEUED, QueueStanding.ENDED]
+
+
 async def test_a_run_that_cannot_be_taken_up_is_set_aside() -> None:
     """With the reason; the worker goes on."""
     journal, shop = MemoryJournal(), Shop()

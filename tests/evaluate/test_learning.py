@@ -108,9 +108,22 @@ async def test_words_about_one_run_are_no_part_of_a_route() -> None:
 
 async def test_a_goal_of_pages_fits_no_route() -> None:
     """Matching takes time, in the loop of all runs."""
-    route = await one_route(("Refund order 17", [echo("a", 17)], None))
-    assert route.values_in("Refund order 4711") == {"value": 4711}
-    assert route.values_in("Refund order " + "1" * 3_000) is None
+    route = await one_route(
+        ("Sales of North", [echo("a", "North")], None), ("Sales of South", [echo("a", "South")], None)
+    )
+    assert route.values_in("Sales of " + "x" * 1_900) == {"value": "x" * 1_900}
+    assert route.values_in("Sales of " + "x" * 3_000) is None
+
+
+async def test_routes_under_two_policies_have_two_names() -> None:
+    """Each is a file of its own."""
+    recorded = Recorded()
+    for name, most in (("r0", 50), ("r1", 60)):
+        plan = Plan(steps=[echo("a", 17)])
+        await recorded.run(name, goal="Refund order 17", planner=Thinker(plan), max_steps=most)
+    found = [planned_run(name, await recorded.lines(name)) for name in ("r0", "r1")]
+    routes = learn_routes([run for run in found if not isinstance(run, str)]).routes
+    assert len({route.name for route in routes}) == 2
 
 
 async def test_a_value_from_nowhere_makes_no_route() -> None:
