@@ -21,8 +21,8 @@ from dagrun.evaluate.metrics.record_figures import figures_of
 from dagrun.graph import figures
 from dagrun.model.codec.event_codec import RECORDED, events_of
 from dagrun.model.event import AttemptEnded, PatchRefused, QuestionAnswered, QuestionAsked, Reviewed
-from dagrun.model.journal import Line
 from dagrun.model.outcome import State
+from recorded_runs import lines_of
 from simulation import simulate
 
 STOPPED = (State.CANCELLED, State.SUPERSEDED)
@@ -34,10 +34,6 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
-
-
-def lines_of(texts: Sequence[bytes]) -> list[Line]:
-    return [Line(number, text, "") for number, text in enumerate(texts, 1)]
 
 
 def records_of(seed: int) -> list[list[bytes]]:

@@ -17,12 +17,13 @@ from crash_process import RUN, Process
 from crash_world import World
 from dagrun.api.replaying import replayed
 from dagrun.model.codec.event_codec import RECORDED, events_of
-from dagrun.model.journal import Held, Line
+from dagrun.model.journal import Held
 from dagrun.model.outcome import SETTLED as SETTLED_STATES
 from dagrun.model.redaction.records import shown_events
 from dagrun.observe import record_tally
 from dagrun.observe.record_tally import tally_of
 from dagrun.observe.run_standing import Standing, standing_of
+from recorded_runs import lines_of
 from simulation import simulate
 
 
@@ -32,10 +33,6 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
-
-
-def lines_of(texts: Sequence[bytes]) -> list[Line]:
-    return [Line(number, text, "") for number, text in enumerate(texts, 1)]
 
 
 def by_graph(texts: Sequence[bytes], held: Held) -> Standing:

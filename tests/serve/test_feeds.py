@@ -26,7 +26,7 @@ from dagrun.serve import feeds, stream
 from dagrun.serve.catalog import Catalog
 from page_client import RUN, Client, Events, page_of
 from persons import pay
-from plain_steps import written_out
+from plain_steps import applied
 from postgres_schemas import fresh_schema
 from small_tools import toolset
 from view_runs import RICH, Mirrors, rich_tools
@@ -43,25 +43,6 @@ _STEP_LATER = ("on_path", "args", "output", "progress")
 async def wait_for_ever(_: object) -> None:
     """Answer no question: that is done on the page."""
     await anyio.sleep_forever()
-
-
-def applied(view: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the view after some changes, as the script of the page does it."""
-    new = deepcopy(view)
-    new.update(seq=changes["seq"], at=changes["at"], graph=changes["graph"])
-    new["run"].update(changes["run"])
-    for step in changes["added"]:
-        assert step["n"] == len(new["steps"])
-        new["steps"].append(step)
-    for n, fields in changes["steps"].items():
-        new["steps"][int(n)].update(fields)
-    for group in changes["plain"]:
-        for number, fields in written_out(group, new["steps"]).items():
-            new["steps"][number].update(fields)
-    for name in ("questions", "planner"):
-        new[name] = changes[name] or new[name]
-    new["revisions"] += changes["revisions"]
-    return new
 
 
 def comparable(view: dict[str, Any]) -> dict[str, Any]:

@@ -54,3 +54,8 @@ def changed(lines: Sequence[Line], event: str, **fields: Any) -> list[Line]:
         text = json.dumps(facts | fields).encode() if facts["event"] == event else line.text
         made.append(Line(line.seq, text, line.digest))
     return made
+
+
+def lines_of(texts: Sequence[bytes]) -> list[Line]:
+    """Return records as the lines of a journal, without digests."""
+    return [Line(number, text, "") for number, text in enumerate(texts, 1)]

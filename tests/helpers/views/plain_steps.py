@@ -52,7 +52,9 @@ def applied(view: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     new = deepcopy(view)
     new.update(seq=changes["seq"], at=changes["at"], graph=changes["graph"])
     new["run"].update(changes["run"])
-    new["steps"] += changes["added"]
+    for step in changes["added"]:
+        assert step["n"] == len(new["steps"])
+        new["steps"].append(step)
     for n, fields in changes["steps"].items():
         new["steps"][int(n)].update(fields)
     for group in changes["plain"]:
