@@ -77,11 +77,11 @@ def wide(folder: Path) -> ReadyCase:
 
 
 def test_a_plan_of_twelve_steps_has_two_hundred_cells_that_are_cheap(tmp_path: Path) -> None:
-    """The budget is 2 s of CPU time; a bound with room, as the machine may be slow."""
+    """The budget is 2 s of CPU time, three times what it takes."""
     ready = wide(tmp_path)
     began = time.process_time()
     result = run_case(ready)
-    assert time.process_time() - began < 6
+    assert time.process_time() - began < 2
     assert result.cells == 11 * len(FAULTS) * 2 == 198
     assert result.misses == []
 

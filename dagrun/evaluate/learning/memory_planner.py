@@ -102,6 +102,8 @@ class MemoryPlanner:
     async def keep(self, run_id: str, *, journal: Journal) -> str:
         """Hand a run over that has ended: its plan is stored if it may be, and one that it has used is judged.
 
+        Only the planner that has planned a run knows which stored plan it used, so that one must be asked.
+
         Args:
             run_id: The run.
             journal: The journal that has its record.
