@@ -54,6 +54,7 @@ bench: $(READY) ## measure what dagrun costs per step, and how long whole plans 
 	$(BIN)/python benchmarks/tracing.py
 	$(BIN)/python benchmarks/prepare.py
 	$(BIN)/python benchmarks/boundary.py
+	$(BIN)/python benchmarks/mcp_calls.py
 
 bench-runs: $(READY) ## measure what it costs to change a plan, to stream it, and to write its run down (10 minutes)
 	$(BIN)/python benchmarks/replanning.py

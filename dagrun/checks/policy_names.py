@@ -60,8 +60,9 @@ def _names(policy: Policy) -> Iterator[tuple[str, str, str]]:
     for number, rule in enumerate(policy.approve):
         if rule.tool != EVERY_TOOL:
             yield f"policy.approve[{number}].tool", "tool", rule.tool
-    if policy.flow is not None:
-        for place, name in _flow_names(policy.flow):
+    flow = policy.flow
+    if flow is not None and (flow.untrusted or flow.private or flow.outbound or flow.guard or flow.endorse):
+        for place, name in _flow_names(flow):
             if "*" not in name:
                 yield place, "tool", name
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from dagrun.model.flow.boundary import Flow, GuardRule, names
 from dagrun.model.flow.marks import read_parts
@@ -203,16 +203,22 @@ class FlowRules:
 
 
 _KNOWN: Final[WeakKeyDictionary[Flow, FlowRules]] = WeakKeyDictionary()
+# Those of the check before, which most checks have as well: nothing to hash and to compare. Neither is kept alive.
+_last: tuple[Callable[[], Flow | None], Callable[[], FlowRules | None]] = (lambda: None, lambda: None)
 
 
 def rules_of(flow: Flow) -> FlowRules:
     """Return the rules of a trust boundary; equal ones have the same."""
+    global _last  # noqa: PLW0603
+    if _last[0]() is flow and (rules := _last[1]()) is not None:
+        return rules
     try:
         known = _KNOWN.get(flow)
     except TypeError:  # its function has no hash
         return FlowRules(flow)
     if known is None:
         known = _KNOWN.setdefault(flow, FlowRules(flow))
+    _last = (ref(flow), ref(known))
     return known
 
 

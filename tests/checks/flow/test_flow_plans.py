@@ -354,3 +354,17 @@ def test_a_call_with_thousands_of_arguments_is_told_shortly() -> None:
     checked = dagrun.check(plan, [*TOOLS, anything], policy=Policy(flow=Flow()))
 
     assert len(asks(checked, "many")) == 10
+
+
+def test_checks_in_turn_have_the_rules_of_their_own_boundary() -> None:
+    """The rules of the check before are at hand; equal boundaries share theirs, and another one never gets them."""
+    bill = {"id": "bill", "tool": "read_file", "args": {"path": "a"}}
+    kinds: list[dict[str, Any]] = [{}, {"untrusted": ("crm",)}] * 2
+
+    kept = [check(bill, **kind) for kind in kinds]
+    first, other, again, other_again = (checked.flow.rules for checked in kept if checked.flow is not None)
+
+    assert first is again
+    assert other is other_again
+    assert first is not other
+    assert [tuple(rules.flow.untrusted) for rules in (first, other)] == [(), ("crm",)]
