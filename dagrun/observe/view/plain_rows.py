@@ -47,28 +47,32 @@ class PlainRows:
             The ids of those that must be told as a whole, in their order.
         """
         nodes, number, progress = self._graph.nodes, self._number, self._progress
-        due_of, group = self._waits.plain_due, self._groups.setdefault
+        due_of, group, has_limits = self._waits.plain_due, self._groups.setdefault, self._waits.slots.has_limits
         ready, at_once, in_turn = group((_READY, None), []), group((_SUCCEEDED, None), []), group((_SUCCEEDED, ""), [])
         whole: list[str] = []
+        since, last = 0, 0.0  # steps that were released together are due at the same instant
         for id_ in steps:
             node = nodes[id_]
             call = node.latest
             if (
-                (node.state is not _READY if call is None else not _is_plain(node, call))
-                or node.children is not None
+                node.children is not None
                 or node.extra is not None
                 or node.ended is not None
+                or (node.state is not _READY if call is None else not _is_plain(node, call))
                 or (progress and id_ in progress)
                 or (due := due_of(node)) is None
             ):
                 whole.append(id_)
                 continue
-            since = int(due * 1e6 + 0.5)
+            if due != last:
+                since, last = int(due * 1e6 + 0.5), due
             if call is None:
                 ready += (number[id_], since)
                 continue
             begun, ended = int(call.started * 1e6 + 0.5), call.ended
-            wait = None if call.started - due < SHORT else self._limit_of(node, call.started, due)
+            wait = None
+            if call.started - due >= SHORT:
+                wait = self._limit_of(node, call.started, due) if has_limits or node.parent is not None else ""
             if ended is None:
                 group((_RUNNING, wait), []).extend((number[id_], since, begun - since))
                 continue
@@ -77,8 +81,7 @@ class PlainRows:
         return whole
 
     def _limit_of(self, node: Node, begun: float, due: float) -> str:
-        slots = self._waits.slots
-        return slots.full(node, (due + begun) / 2) if slots.has_limits or node.parent is not None else ""
+        return self._waits.slots.full(node, (due + begun) / 2)
 
     def groups(self) -> list[dict[str, Any]]:
         """Return the rows, in a group for each ``state`` and ``wait``.

@@ -123,8 +123,10 @@ class Waits:
         Returns:
             `None` if there may be more to tell, or the step still needs something.
         """
-        due = self._looked_up(node) if node.parent is not None else self._plain_end(node)
-        if due is None or due < self._planner_until or (self._behind and node.id in self._behind):
+        due = self._plain_end(node) if node.parent is None else self._looked_up(node)
+        if due is None or self._is_quiet:
+            return due
+        if due < self._planner_until or node.id in self._behind:
             return None
         return None if self._history.questions and self._may_be_asked_about(node) else due
 

@@ -18,7 +18,7 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model import event as events
 from dagrun.model.event import AttemptEnded, AttemptStarted, Event, Progress, Reviewed, StepSettled
-from dagrun.model.outcome import State
+from dagrun.model.outcome import Attempt, State
 from dagrun.model.usage import ModelUse
 from dagrun.observe.view.document import document, last_time, question_views, shape_number
 from dagrun.observe.view.history import History
@@ -72,33 +72,35 @@ class Watch:
 
     # As an observer ---------------------------------------------------------------------------------------
 
+    def on_event(self, event: Event) -> None:
+        """Take note of what an event may have changed."""
+        self.take((event,))
+
     def take(self, batch: Sequence[Event]) -> None:
-        """Take some events."""
+        """Take some events. This is in the path of each step of a run that is looked at, and calls little."""
+        changed = self._changed
         for event in batch:
-            self.on_event(event)
+            kind, self._at = type(event), event.at
+            if kind is AttemptStarted:
+                self.seq = event.seq
+                if changed.get(event.step, -1) <= self._told:  # type: ignore[attr-defined]
+                    self._mark(event.step)  # type: ignore[attr-defined]
+            elif kind is AttemptEnded or kind is StepSettled or kind is Reviewed:
+                self.seq = event.seq
+                if kind is not StepSettled and event.decision.delay:  # type: ignore[attr-defined]
+                    self._backing_off.add(event.step)  # type: ignore[attr-defined]
+                if self._progress:
+                    self._progress.pop(event.step, None)  # type: ignore[attr-defined]
+                self._mark_around(event.step, State.WAITING)  # type: ignore[attr-defined]
+            elif kind is Progress:
+                self._progress[event.step] = [event.fraction, event.message]  # type: ignore[attr-defined]
+                self._reported[event.step] = event.seq  # type: ignore[attr-defined]
+            else:
+                self.seq = event.seq
+                self._on_rare(event)
 
     def close(self) -> None:
         """Take note that no more events will come."""
-
-    def on_event(self, event: Event) -> None:
-        """Take note of what an event may have changed."""
-        kind, self._at = type(event), event.at
-        if kind is AttemptStarted:
-            self.seq = event.seq
-            self._mark(event.step)  # type: ignore[attr-defined]
-        elif kind is AttemptEnded or kind is StepSettled or kind is Reviewed:
-            self.seq = event.seq
-            if kind is not StepSettled and event.decision.delay:  # type: ignore[attr-defined]
-                self._backing_off.add(event.step)  # type: ignore[attr-defined]
-            if self._progress:
-                self._progress.pop(event.step, None)  # type: ignore[attr-defined]
-            self._mark_around(event.step, State.WAITING)  # type: ignore[attr-defined]
-        elif kind is Progress:
-            self._progress[event.step] = [event.fraction, event.message]  # type: ignore[attr-defined]
-            self._reported[event.step] = event.seq  # type: ignore[attr-defined]
-        else:
-            self.seq = event.seq
-            self._on_rare(event)
 
     def _mark(self, step: str) -> None:
         changed = self._changed
@@ -117,11 +119,14 @@ class Watch:
             but: A state in which there is nothing new about those: after the end of a call, what still waits for others
                 has waited before.
         """
-        self._mark(step)
+        if self._changed.get(step, -1) <= self._told:
+            self._mark(step)
         node = self._graph.nodes[step]
         if node.parent is not None:
             self._mark(node.parent.id)
-        for after in self._graph.behind(node) if node.successors or node.parent is not None else ():
+        elif not node.successors:
+            return
+        for after in self._graph.behind(node):
             if after.state is not but:
                 self._mark(after.id)
 
@@ -360,7 +365,7 @@ class _Sums:
     """Sums over all steps, kept up to date step by step."""
 
     def __init__(self, graph: LiveGraph) -> None:
-        self.counts: Counter[str] = Counter()
+        self.counts: dict[str, int] = dict.fromkeys(("", *State), 0)
         self.work = 0.0
         self.usage = ModelUse()
         self._running: Counter[str] = Counter()
@@ -375,21 +380,26 @@ class _Sums:
 
     def take(self, graph: LiveGraph, steps: Iterable[str]) -> None:
         """Count some steps anew."""
-        nodes, parts, counts, slots = graph.nodes, self._parts, self.counts, self._slots
+        nodes, parts, counts, work = graph.nodes, self._parts, self.counts, self.work
         for id_ in steps:
-            old, new = parts.get(id_, _NOTHING), _part(nodes[id_], slots)
-            if new == old:
-                continue
-            parts[id_] = new
-            counts[old[0]] -= 1
-            counts[new[0]] += 1
-            self.work += new[1] - old[1]
+            node = nodes[id_]
+            call = node.latest
+            state: str = node.state
+            if node.parent is not None or (node.extra is not None and node.is_gone):
+                state = ""
+            old = parts.get(id_, _NOTHING)
+            parts[id_] = new = (state, 0.0, (), _UNUSED) if call is None else _part(node, call, state, self._slots)
+            if old[0] is not state:
+                counts[old[0]] -= 1
+                counts[state] += 1
+            work += new[1] - old[1]
             if old[2] or new[2]:
                 self._running.subtract(old[2])
                 self._running.update(new[2])
-            if old[3] != new[3]:
+            if old[3] is not new[3]:
                 self._add_usage(old[3], -1)
                 self._add_usage(new[3], 1)
+        self.work = work
 
     def _add_usage(self, usage: ModelUse, sign: int) -> None:
         self.usage.tokens += sign * usage.tokens
@@ -397,22 +407,20 @@ class _Sums:
         self.usage.unpriced += sign * usage.unpriced
 
 
-# What one step adds to the sums: its state, or none if it is not counted; its work in seconds; the limits that count
-# it; what it has used.
+# What one step adds to the sums: its state, or none if it is not in the plan or is an element; its work in seconds; the
+# limits that count it; what it has used.
 _Part = tuple[str, float, tuple[str, ...], ModelUse]
 
 _UNUSED: Final = ModelUse()
 _NOTHING: Final[_Part] = ("", 0.0, (), _UNUSED)
 
 
-def _part(node: Node, slots: Slots) -> _Part:
-    """Return what a step adds to the sums; the state of steps that are not in the plan, and of elements, counts not."""
-    call = node.latest
-    state = "" if node.parent is not None or (node.extra is not None and node.is_gone) else node.state
-    if call is None:
-        return state, 0.0, (), _UNUSED
-    outcome, used, work = call.outcome, _UNUSED, 0.0 if call.ended is None else call.ended - call.started
+def _part(node: Node, call: Attempt, state: str, slots: Slots) -> _Part:
+    """Return what a step that was called adds to the sums."""
+    outcome, ended = call.outcome, call.ended
+    limits = tuple(slots.limits_of(node)) if outcome is None else ()
     if node.earlier or call.hedge is not None or (outcome is not None and (outcome.tokens or outcome.cost is not None)):
-        used, work = ModelUse(), sum(attempt.duration for attempt in node.attempts)
+        used = ModelUse()
         figures.add_usage(used, node)
-    return state, work, tuple(slots.limits_of(node)) if outcome is None else (), used
+        return state, sum(attempt.duration for attempt in node.attempts), limits, used
+    return state, 0.0 if ended is None else ended - call.started, limits, _UNUSED
