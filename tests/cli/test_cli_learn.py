@@ -38,7 +38,7 @@ def test_from_a_record_to_a_run_without_a_model(planned: Shell) -> None:
     ended = planned("learn", "-o", "routes")
     assert ended.code == 0
     assert "Add to {a}" in ended.out
-    (path,) = (planned.folder / "routes").iterdir()
+    (path,) = (planned.folder / "routes").glob("*.json")
     assert json.loads(path.read_text())["parameters"] == {"a": "integer"}
 
     again = planned("do", "add to 40", *TOOLS, "--planner", "routed:router", "--json", "--run-id", "second")
@@ -47,6 +47,34 @@ def test_from_a_record_to_a_run_without_a_model(planned: Shell) -> None:
     other = planned("do", "Multiply by 4", *TOOLS, "--planner", "routed:router")
     assert other.code == 2
     assert "no route fits the goal" in other.err
+
+
+def test_the_golden_task_of_a_route_passes_until_somebody_changes_the_route(planned: Shell) -> None:
+    found = planned("learn", "-o", "routes", "--json").json
+    (path,) = found["cases"].values()
+    assert found["no_case"] == {}
+    assert planned("eval", "routes", *TOOLS).code == 0
+
+    route = planned.folder / path.replace(".yaml", ".json")
+    route.write_text(route.read_text().replace('"${input.a}"', "4711"))
+    ended = planned("eval", "routes", *TOOLS)
+    assert ended.code == 1
+    assert "plan: step sum.args.a is 4711, not 17" in ended.out
+
+
+def test_a_route_without_a_golden_task_says_why(planned: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The route is of use all the same; the case of an earlier route of that name would be about another one."""
+    monkeypatch.setattr("dagrun.evaluate.learning.route_cases._MAX_BYTES", 100)
+    planned("learn", "-o", "routes")
+    (route,) = (planned.folder / "routes").iterdir()
+    old = route.with_suffix(".yaml")
+    old.write_text("cases: []")
+    ended = planned("learn", "-o", "routes", "--force")
+
+    assert ended.code == 0
+    assert "no golden task of" in ended.err
+    assert "first: its outputs take more than 100 bytes" in ended.err
+    assert not old.exists()
 
 
 def test_files_are_not_written_over(planned: Shell) -> None:

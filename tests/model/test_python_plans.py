@@ -502,3 +502,11 @@ def _facts(written: Plan) -> Any:
         conditions: dict[str, Any] = {name: _joined(fields[name]) for name in ("when", "success") if name in fields}
         options[step.id] = {**fields, **conditions}
     return steps, options, shown.output, written.goal
+
+
+def test_yaml_of_a_plan_has_no_aliases_and_no_text_that_reads_as_a_number() -> None:
+    """Both are right in YAML, and refused or another value in plans."""
+    shared = {"a": ["1e5", "-1E+2", "010", "x\ny"]}
+    plan = Plan(steps=[Step(id="one", tool="echo", args={"value": [shared, shared]})])
+
+    assert dagrun.read_plan(plan.to_yaml().encode(), syntax="yaml") == plan

@@ -155,6 +155,7 @@ class Expectation(_Part):
 
     Attributes:
         status: How it ends; ``refused`` if its plan must not pass the check.
+        plan: The plan that its planner writes, whole, before any change of it; the order of the steps does not count.
         output: Its answer.
         contains: A part of its answer: objects may have more fields, lists must be equal.
         output_schema: A JSON Schema that its answer fits.
@@ -167,6 +168,7 @@ class Expectation(_Part):
     """
 
     status: Ending | None = "succeeded"
+    plan: dict[str, Any] | None = None
     output: Any = None
     contains: Any = None
     output_schema: dict[str, Any] | None = Field(default=None, alias="schema")
@@ -185,6 +187,7 @@ class _CaseDefaults(_Part):
         policy: The limits: a TOML file, or the fields themselves.
         planner: ``module:name`` of a planner, or of a function or class that makes one; or the name of one of dagrun's.
         model: The language model of the planner. Such cases run in real time.
+        routes: A route that `dagrun learn` has written, or a folder of routes, from which the plan is taken: a file.
         critics: ``module:name`` of critics that review the outputs of steps.
         world: The stand-ins of tools: an act, a list of acts, or a value that every call returns.
         real: Tools that are called for real.
@@ -196,6 +199,7 @@ class _CaseDefaults(_Part):
     policy: str | dict[str, Any] | None = None
     planner: str | None = None
     model: str | None = None
+    routes: str | None = None
     critics: list[str] = []
     world: dict[Name, Acts] = {}
     real: list[Name] = []
@@ -234,6 +238,8 @@ class Case(_CaseDefaults):
     def _one_begin(self) -> Case:
         if (self.goal is None) == (self.plan is None):
             raise ValueError("a case has a goal or a plan: one of both")
+        if self.plan is not None and self.expect.plan is not None:
+            raise ValueError("expect.plan is for a case with a goal: its planner writes the plan")
         return self
 
 

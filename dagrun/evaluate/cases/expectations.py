@@ -19,7 +19,7 @@ from dagrun.evaluate.cases.matching import differences, fits, shown
 from dagrun.evaluate.cases.stand_in_world import StandInCall
 from dagrun.evaluate.cases.trial import Trial
 from dagrun.model.outcome import Outcome, State
-from dagrun.model.plan import Step
+from dagrun.model.plan import Plan, Step
 from dagrun.model.value import encode, to_json
 from dagrun.runtime.result import RunResult
 from dagrun.sources.foreign_schema import read_schema
@@ -41,6 +41,7 @@ async def misses_of(expected: Expectation, trial: Trial, judge: JudgeAnswer | No
         wanted = expected.status or "an end"
         misses.append(f"status is {trial.status}, not {wanted} ({shorten(trial.reason, 300)})")
     if trial.result is not None:
+        misses += () if expected.plan is None else _plan(expected.plan, trial)
         misses += _answer(expected, trial.result)
         misses += _steps(expected.steps, trial.result)
         if judge is not None and (objection := await judge(_answer_of(trial.result))):
@@ -50,6 +51,28 @@ async def misses_of(expected: Expectation, trial: Trial, judge: JudgeAnswer | No
     if expected.escalates is not None and expected.escalates != trial.escalates:
         misses.append(f"{'a' if trial.escalates else 'no'} person was needed, and that was not expected")
     return [*misses, *_ceilings(expected.ceilings, trial)]
+
+
+def _plan(expected: Mapping[str, Any], trial: Trial) -> Iterator[str]:
+    """Compare the plan that the planner wrote with the one that is expected, step by step."""
+    found, wanted = plain_plan(trial.first_plan), plain_plan(Plan.model_validate(expected))
+    yield from differences(found["output"], wanted["output"], "output of the plan")
+    for id_, step in wanted["steps"].items():
+        if id_ not in found["steps"]:
+            yield f"plan: it has no step {id_}; its steps are {', '.join(list(found['steps'])[:20]) or 'none'}"
+        else:
+            yield from differences(found["steps"][id_], step, f"plan: step {id_}")
+    yield from (
+        f"plan: it has a step {id_}, a call of {step['tool']}, which is not expected"
+        for id_, step in found["steps"].items()
+        if id_ not in wanted["steps"]
+    )
+
+
+def plain_plan(plan: Plan) -> dict[str, Any]:
+    """Return the steps of a plan by id, and its output, as plain JSON without fields that say nothing."""
+    shown = plan.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {"steps": {step["id"]: step for step in shown.get("steps", [])}, "output": shown.get("output")}
 
 
 def _answer_of(result: RunResult) -> Any:

@@ -27,6 +27,8 @@ from dagrun.model.planner import Planner, must_be_planner
 from dagrun.model.policy import Policy
 from dagrun.model.signature import explain
 from dagrun.model.toolbox import Toolbox, import_target
+from dagrun.planners.route_files import read_route, read_routes
+from dagrun.planners.router import RouterPlanner
 from dagrun.plans.plan_fields import faults_of
 from dagrun.plans.read_plan import read_plan
 
@@ -117,7 +119,7 @@ def _merged(file: CaseFile, case: Case) -> Case:
     said = case.model_fields_set
     shared = {
         name: getattr(file, name)
-        for name in ("policy", "planner", "model", "critics", "people", "secrets")
+        for name in ("policy", "planner", "model", "routes", "critics", "people", "secrets")
         if name not in said
     }
     return case.model_copy(
@@ -157,6 +159,8 @@ class _Loader:
         faults = list(_unknown(case, tools))
         if faults:
             raise CasesRefused(faults)
+        if case.expect.plan is not None:
+            _plan_in(case.expect.plan)
         judge = None if case.expect.critic is None else judge_of(self._made(case.expect.critic, "review"))
         critics = [self._made(one, "review") for one in case.critics]
         means = Means(
@@ -170,14 +174,9 @@ class _Loader:
         return ReadyCase(file=self._path, case=case, tools=tools, means=means, judge=judge, is_virtual=is_virtual)
 
     def _plan(self, case: Case, tools: Toolbox) -> AnyPlan | None:
-        if case.plan is None:
-            return None
         if isinstance(case.plan, str):
             return read_plan(self._folder / case.plan, toolbox=tools)
-        try:
-            return Plan.model_validate(case.plan)
-        except ValidationError as error:
-            raise PlanRefused(faults_of(error, case.plan)) from None
+        return None if case.plan is None else _plan_in(case.plan)
 
     def _policy(self, said: str | dict[str, Any] | None) -> Policy:
         if said is None:
@@ -198,6 +197,12 @@ class _Loader:
     def _planner(self, case: Case) -> Callable[[], Planner | None]:
         """Return what makes the planner of a trial; it has made one, so that what is wrong is known before any run."""
         target, model = case.planner, case.model
+        if case.routes is not None:
+            if target is not None or model is not None:
+                raise CasesRefused(["routes: routes need neither a planner nor a model; name one of them"])
+            place = self._folder / case.routes
+            router = RouterPlanner(read_routes(place) if place.is_dir() else [read_route(place).as_route()])
+            return lambda: router
         if target is None and model is None:
             return lambda: None
         if target is not None and ":" in target:
@@ -252,6 +257,13 @@ class _Loader:
         if str(path.parent) not in sys.path:
             sys.path.append(str(path.parent))
         return path.stem
+
+
+def _plan_in(fields: dict[str, Any]) -> Plan:
+    try:
+        return Plan.model_validate(fields)
+    except ValidationError as error:
+        raise PlanRefused(faults_of(error, fields)) from None
 
 
 def _unknown(case: Case, tools: Toolbox) -> Iterator[str]:

@@ -25,6 +25,8 @@ from dagrun.model.event import (
     Spliced,
 )
 from dagrun.model.outcome import State, Status, TriggerKind
+from dagrun.model.patch import Add
+from dagrun.model.plan import Plan
 from dagrun.model.planner import Planner
 from dagrun.model.policy import Policy
 from dagrun.model.question import Answer, Approver, Question
@@ -79,6 +81,18 @@ class Trial:
         return sum(
             event.origin == "planner" and event.request > 0 for event in self.events if isinstance(event, Spliced)
         )
+
+    @property
+    def first_plan(self) -> Plan:
+        """The plan that the planner wrote, before any change of it; without steps, if it wrote none."""
+        begun = (
+            Plan(steps=()) if self.result is None else self.result.plan.at(0)
+        )  # planners like routers write it at once
+        spliced = [event for event in self.events if isinstance(event, Spliced)]
+        written = [event for event in spliced if event.origin == "planner" and event.request == 0]
+        steps = [edit.step for event in written for edit in event.edits if isinstance(edit, Add)]
+        output = next((event.output for event in reversed(written) if event.changes_output), begun.output)
+        return Plan(steps=[*begun.steps, *steps], output=output)
 
     @property
     def planner_calls(self) -> int:

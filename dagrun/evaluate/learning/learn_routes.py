@@ -40,10 +40,12 @@ class Learned:
 
     Attributes:
         routes: The routes, those that were seen most often first.
+        examples: The runs that each route was made of, by its name, the latest first.
         left_out: Plans of which no route was made, by the first run that had them, and why.
     """
 
     routes: list[RouteFile] = field(default_factory=list)
+    examples: dict[str, list[PlannedRun]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
 
 
@@ -70,6 +72,7 @@ def learn_routes(runs: Iterable[PlannedRun], *, min_runs: int = 1) -> Learned:
             learned.left_out[good[0].run_id] = route
         else:
             learned.routes.append(route)
+            learned.examples[route.name] = [run for run in reversed(good) if _gives(route, run)]
     return learned
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import keyword
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from dagrun.model.value import Path
 
 _SIGNS: Final = frozenset(("==", "!=", "<", "<=", ">", ">="))
 _WIDTH: Final = 100  # columns of a call before it is broken into lines
+_LIKE_A_NUMBER: Final = re.compile(r"-?[0-9][0-9.eE+-]*")  # in the YAML that we read; 1e5 is a text in YAML 1.1
 _NAMES_OF_CODE: Final = frozenset(("dagrun", "plan", "tools"))
 
 
@@ -22,9 +24,31 @@ def plan_as_json(plan: Mapping[str, Any], indent: int | None) -> str:
 
 def plan_as_yaml(plan: Mapping[str, Any]) -> str:
     """Write the fields of a plan as YAML, in their order."""
+    return as_yaml(dict(plan))
+
+
+def as_yaml(value: Any, *, is_compact: bool = False) -> str:
+    """Write plain JSON as YAML that dagrun reads as the same: without aliases, and no text in it looks like a number.
+
+    Args:
+        value: The value.
+        is_compact: Whether lists and objects of plain values take one line each.
+    """
     import yaml  # most programs never need it, and loading it takes longer than writing a plan
 
-    return str(yaml.safe_dump(dict(plan), sort_keys=False, allow_unicode=True, width=_WIDTH))
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def represent(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+        style = '"' if _LIKE_A_NUMBER.fullmatch(text) else "|" if "\n" in text else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, represent)
+    flow = None if is_compact else False
+    return str(
+        yaml.dump(value, None, Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=flow)
+    )
 
 
 def plan_as_python(plan: Mapping[str, Any]) -> str:

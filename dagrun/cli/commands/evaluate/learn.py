@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
     from dagrun.evaluate.learning.planned_runs import PlannedRun
     from dagrun.planners.route_files import RouteFile
 
+_TRIED: Final = 5  # runs of which a golden task is tried
+
 EPILOG: Final = """
 \b
 Examples:
   dagrun learn --since 30d
   dagrun learn --min-runs 3 -o routes/
+  dagrun eval routes/ --tools my_tools
 
 \b
 What makes a plan a route:
@@ -56,7 +60,7 @@ Exit codes: 0, 2 wrong usage.
     "folder",
     metavar="DIR",
     type=click.Path(file_okay=False),
-    help="Write a file for each route. Without it, the routes are only listed.",
+    help="Write a file for each route, and a golden task of it. Without it, the routes are only listed.",
 )
 @click.option("--force", "is_forced", is_flag=True, help="Write over files of routes that are there.")
 @options.as_json
@@ -64,7 +68,8 @@ Exit codes: 0, 2 wrong usage.
 def learn(*, min_runs: int, folder: str | None, is_forced: bool, as_json: bool, **flags: Any) -> int:
     """Make routes of plans that worked: templates with parameters, which need no model.
 
-    Nothing uses a route by itself: read the files, commit them, and hand them to a planner.
+    Nothing uses a route by itself: read the files, commit them, and hand them to a planner. Beside each route stands a
+    golden task of it (dagrun eval DIR): its example goal, its plan, and a world of what the tools returned in the run.
     """
     from dagrun.evaluate.learning.learn_routes import learn_routes
     from dagrun.evaluate.metrics.read_runs import read_time
@@ -74,9 +79,10 @@ def learn(*, min_runs: int, folder: str | None, is_forced: bool, as_json: bool, 
     except ContractError as error:
         raise BadInput(str(error)) from error
     with data_output() as data:
-        runs, skipped = _planned_runs(Records(configure(flags)), since)
+        records = Records(configure(flags))
+        runs, skipped = _planned_runs(records, since)
         learned = learn_routes(runs, min_runs=min_runs)
-        written = {} if folder is None else _write(Path(folder), learned.routes, is_forced=is_forced)
+        written = _Written() if folder is None else _write(Path(folder), learned, records, is_forced=is_forced)
         if as_json:
             data.json(_as_dict(learned, skipped, written))
         else:
@@ -103,40 +109,77 @@ def _planned_runs(records: Records, since: float | None) -> tuple[list[PlannedRu
     return found, skipped
 
 
-def _write(folder: Path, routes: Sequence[RouteFile], *, is_forced: bool) -> dict[str, str]:
-    """Write a file for each route; return their paths by the names of the routes."""
-    paths = {route.name: folder / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', route.name)}.json" for route in routes}
-    there = [str(path) for path in paths.values() if path.exists()]
-    if there and not is_forced:
+@dataclass(slots=True)
+class _Written:
+    """The files that were written, by the names of the routes, and why a route has no golden task."""
+
+    routes: dict[str, str] = field(default_factory=dict)
+    cases: dict[str, str] = field(default_factory=dict)
+    no_case: dict[str, str] = field(default_factory=dict)
+
+
+def _write(folder: Path, learned: Learned, records: Records, *, is_forced: bool) -> _Written:
+    """Write a file for each route, and its golden task beside it."""
+    paths = {route.name: folder / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', route.name)}.json" for route in learned.routes}
+    both = [path for one in paths.values() for path in (one, one.with_suffix(".yaml"))]
+    if not is_forced and (there := [str(path) for path in both if path.exists()]):
         raise BadInput("these files are there already; --force writes over them:", *there)
+    written = _Written()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for route in routes:
+        for route in learned.routes:
+            path = paths[route.name]
             text = json.dumps(route.model_dump(mode="json"), indent=2, ensure_ascii=False)
-            paths[route.name].write_text(text + "\n", encoding="utf-8")
+            path.write_text(text + "\n", encoding="utf-8")
+            written.routes[route.name] = str(path)
+            _write_case(route, learned.examples[route.name], path, records, written)
     except OSError as error:
         raise BadInput(f"cannot write {folder}: {error.strerror}") from error
-    return {name: str(path) for name, path in paths.items()}
+    return written
 
 
-def _as_dict(learned: Learned, skipped: Mapping[str, str], written: Mapping[str, str]) -> dict[str, Any]:
+def _write_case(
+    route: RouteFile, runs: Sequence[PlannedRun], route_path: Path, records: Records, written: _Written
+) -> None:
+    """Write the golden task of a route, made of the latest run that can be played with stand-ins."""
+    from dagrun.evaluate.learning.route_cases import NoCase, route_case
+
+    path = route_path.with_suffix(".yaml")
+    for run in runs[:_TRIED]:
+        try:
+            path.write_text(route_case(route, run, records.shown(run.run_id), route_path.name), encoding="utf-8")
+        except NoCase as error:
+            written.no_case.setdefault(route.name, f"{run.run_id}: {error}")
+        else:
+            written.cases[route.name] = str(path)
+            written.no_case.pop(route.name, None)
+            return
+    path.unlink(missing_ok=True)  # that of an earlier route, under --force
+
+
+def _as_dict(learned: Learned, skipped: Mapping[str, str], written: _Written) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "routes": [route.model_dump(mode="json") for route in learned.routes],
-        "files": dict(written),
+        "files": written.routes,
+        "cases": written.cases,
+        "no_case": written.no_case,
         "left_out": {**learned.left_out, **skipped},
     }
 
 
-def _show(data: Data, learned: Learned, count: int, written: Mapping[str, str]) -> None:
+def _show(data: Data, learned: Learned, count: int, written: _Written) -> None:
     lines = [
         f"{len(learned.routes)} route{'s' * (len(learned.routes) != 1)} in {count} runs that a planner has planned"
     ]
     for route in learned.routes:
         facts = route.learned
-        where = f"  -> {written[route.name]}" if route.name in written else ""
+        where = f"  -> {written.routes[route.name]}" if route.name in written.routes else ""
         often = f"({facts['succeeded']} of {facts['runs']} succeeded)"
         lines.append(f"  {route.name}: {shorten(route.goals[0], 100)}  {often}{where}")
+        lines += [f"    golden task -> {written.cases[route.name]}"] if route.name in written.cases else []
     data.text("\n".join(printable(line) for line in lines))
+    for name, why in written.no_case.items():
+        click.echo(printable(f"no golden task of {name}: {why}"), err=True)
     for run_id, why in learned.left_out.items():
         click.echo(printable(f"no route from {run_id}: {why}"), err=True)
