@@ -1,9 +1,10 @@
 """How many submitted runs two worker processes carry out in a second, and how soon an idle worker takes one up.
 
-    PYTHONPATH=tests/helpers/journals .venv/bin/python benchmarks/workers.py [--runs N]
+    PYTHONPATH=tests/helpers/journals .venv/bin/python benchmarks/workers.py [--runs N] [--workers N] [--folder]
 
-Runs of three steps, one with an effect, on a server of PostgreSQL of its own (`tests/helpers/journals`). Printed are
-the milliseconds of a submission, the runs per second, and the time from a submission until the run was taken up.
+Runs of three steps, one with an effect, on a server of PostgreSQL of its own (`tests/helpers/journals`), or in a folder
+with SQLite. Printed are the milliseconds of a submission, and of a list of all runs, the runs per second, and the time
+from a submission until the run was taken up.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import aclosing
 from pathlib import Path
 
 import anyio
@@ -20,7 +22,7 @@ import anyio
 import dagrun
 import postgres_server
 import worker_process
-from dagrun import Plan, PostgresJournal, Step
+from dagrun import Plan, PostgresJournal, SQLiteJournal, Step
 from dagrun.journal.queue import QueueStanding
 from dagrun.model.event import RunResumed, RunStarted
 
@@ -32,13 +34,14 @@ PLAN = Plan(
         Step(id="check", tool="look", depends_on=["pay"]),
     ]
 )
+Records = PostgresJournal | SQLiteJournal
 IDLE = 60  # runs that are submitted one by one
 
 
-async def measure(dsn: str, book: str, runs: int) -> None:
+async def measure(place: str, book: str, runs: int, count: int) -> None:
     """Measure, and print the figures."""
     tools = worker_process.tools(book)
-    async with PostgresJournal(dsn, schema="dagrun", durability="process") as journal:
+    async with aclosing(worker_process.journal_of(place, "dagrun")) as journal:
 
         async def submit(run_id: str) -> None:
             await dagrun.submit(PLAN, tools=tools, inputs={"run": run_id}, run_id=run_id, journal=journal)
@@ -47,15 +50,19 @@ async def measure(dsn: str, book: str, runs: int) -> None:
         for number in range(runs):
             await submit(f"run-{number}")
         print(f"submit: {(time.perf_counter() - begun) / runs * 1000:.1f} ms")
-        command = [sys.executable, worker_process.__file__, dsn, "dagrun", book]
-        workers = [_started(command) for _ in range(2)]
+        begun = time.perf_counter()
+        listed = len(await journal.queue.runs())
+        print(f"a list of {listed} runs: {(time.perf_counter() - begun) * 1000:.0f} ms")
+        command = [sys.executable, worker_process.__file__, place, "dagrun", book]
+        workers = [_started(command) for _ in range(count)]
         try:
             begun = time.perf_counter()
             while await journal.queue.runs(OPEN):  # noqa: ASYNC110  (other processes set no event here)
                 await anyio.sleep(0.05)
-            print(f"two workers: {runs / (time.perf_counter() - begun):.0f} runs/s")
+            print(f"{count} workers: {runs / (time.perf_counter() - begun):.0f} runs/s")
             seconds = sorted([await _taken_up(journal, submit, f"idle-{number}") for number in range(IDLE)])
-            print(f"idle: p50 {seconds[IDLE // 2] * 1000:.0f} ms, p95 {seconds[IDLE * 95 // 100] * 1000:.0f} ms")
+            p50, p95, most = (round(seconds[at] * 1000) for at in (IDLE // 2, IDLE * 95 // 100, -1))
+            print(f"idle: p50 {p50} ms, p95 {p95} ms, at most {most} ms")
         finally:
             for worker in workers:
                 worker.terminate()
@@ -69,12 +76,12 @@ def _started(command: list[str]) -> subprocess.Popen[bytes]:
     return worker
 
 
-async def _taken_up(journal: PostgresJournal, submit: object, run_id: str) -> float:
+async def _taken_up(journal: Records, submit: object, run_id: str) -> float:
     """Submit a run, and return the seconds until it was taken up."""
     assert callable(submit)
     await submit(run_id)
-    await anyio.sleep(0.25)  # the workers are idle again
-    events = await journal.records(run_id)
+    events = [event async for event in dagrun.follow(run_id, journal=journal)]
+    await anyio.sleep(0.1)  # the workers are idle again
     first = events[0]
     assert isinstance(first, RunStarted)
     return next(event.wall_time for event in events if isinstance(event, RunResumed)) - first.wall_time
@@ -84,13 +91,19 @@ def main() -> None:
     """Start a server, and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=300)
-    runs = parser.parse_args().runs
-    server = postgres_server.started()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            anyio.run(measure, server.dsn, str(Path(folder) / "book"), runs)
-    finally:
-        server.remove()
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--folder", action="store_true", help="in a folder, not in PostgreSQL")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        words = str(Path(folder) / "book"), options.runs, options.workers
+        if options.folder:
+            anyio.run(measure, str(Path(folder) / "runs"), *words)
+            return
+        server = postgres_server.started()
+        try:
+            anyio.run(measure, server.dsn, *words)
+        finally:
+            server.remove()
 
 
 if __name__ == "__main__":

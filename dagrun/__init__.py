@@ -17,7 +17,7 @@ from dagrun._version import __version__
 if TYPE_CHECKING:
     from dagrun.api import Engine, check, draft, resume, retry, run, run_sync, start
     from dagrun.api.replaying import Replayed, replay
-    from dagrun.api.submitting import cancel, follow, submit
+    from dagrun.api.submitting import cancel, follow, requeue, submit
     from dagrun.api.worker import Worker
     from dagrun.checks.checked_plan import CheckedPlan
     from dagrun.checks.tool_advice import check_tools
@@ -171,7 +171,7 @@ _NAMES = {
     "dagrun.observe.faces": "report show",
     "dagrun.api": "Engine check draft resume retry run run_sync start",
     "dagrun.api.replaying": "Replayed replay",
-    "dagrun.api.submitting": "cancel follow submit",
+    "dagrun.api.submitting": "cancel follow requeue submit",
     "dagrun.api.worker": "Worker",
     "dagrun.critics.agreement": "AgreementCritic",
     "dagrun.critics.counts": "CountCritic",
@@ -446,6 +446,7 @@ __all__ = [
     "read_routes",
     "replay",
     "report",
+    "requeue",
     "resume",
     "retry",
     "run",

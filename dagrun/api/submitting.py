@@ -1,4 +1,4 @@
-"""Runs that other processes carry out: `submit`, `follow` and `cancel`."""
+"""Runs that other processes carry out: `submit`, `follow`, `cancel` and `requeue`."""
 
 from __future__ import annotations
 
@@ -149,6 +149,23 @@ async def cancel(run_id: str, *, journal: Journal, reason: str = "", by: str = "
         await anyio.sleep(LOOK_EVERY)
 
 
+async def requeue(run_id: str, *, journal: Journal) -> bool:
+    """Put a submitted run back into the queue that is stuck, or that waits: the next worker takes it up.
+
+    Args:
+        run_id: The run.
+        journal: The journal that has its record.
+
+    Returns:
+        Whether it was stuck or waited; false if it is in the queue, being carried out, or has ended.
+
+    Raises:
+        RunNotFound: No such run was submitted.
+        ContractError: The journal takes no submitted runs.
+    """
+    return await queue_of(journal).put_back(run_id)
+
+
 async def _is_held(journal: Journal, run_id: str) -> bool:
     if isinstance(journal, MarksRecords):
         return (await journal.held(run_id)).is_held
@@ -183,7 +200,9 @@ def queue_of(journal: Journal) -> RunQueue:
         ContractError: It has none.
     """
     if not isinstance(journal, Queues):
-        raise ContractError(f"no runs can be submitted to a {type(journal).__name__}; use a PostgresJournal")
+        raise ContractError(
+            f"no runs can be submitted to a {type(journal).__name__}; use a PostgresJournal or a SQLiteJournal"
+        )
     return journal.queue
 
 

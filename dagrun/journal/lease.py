@@ -190,9 +190,10 @@ class Lease:
         """Return whether *token*, read from the database, is ours. This is the fence against former owners."""
         return token == self.token
 
-    def release(self, database: sqlite3.Connection) -> None:
-        """Release the run."""
-        database.execute("UPDATE lease SET owner = '', expires = 0 WHERE token = ?", (self.token,))
+    def release(self, database: sqlite3.Connection) -> bool:
+        """Release the run; return whether it was still ours."""
+        cursor = database.execute("UPDATE lease SET owner = '', expires = 0 WHERE token = ?", (self.token,))
+        return cursor.rowcount == 1
 
 
 def held_text(run_id: str, holder: Holding) -> str:

@@ -68,7 +68,7 @@ class RunPaths:
         folder: The folder of the run.
     """
 
-    __slots__ = ("anchor", "answer_key", "artifacts", "database", "folder", "inbox", "wake", "wal")
+    __slots__ = ("anchor", "answer_key", "artifacts", "database", "folder", "inbox", "ticket", "wake", "wal")
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,6 +76,7 @@ class RunPaths:
         self.wal = folder / "journal.db-wal"
         self.anchor = folder / "anchor"
         self.answer_key = folder / "answer_key"  # beside the inbox: who may write letters need not read the key
+        self.ticket = folder / "ticket"  # of a run that was submitted
         self.artifacts = folder / "artifacts"
         self.inbox = folder / "inbox"
         self.wake = self.inbox / ".wake"
@@ -105,14 +106,21 @@ class RunPaths:
             files += [log] if log.st_size else []  # an empty one is made by whoever reads
         return tuple(number for file in files for number in (file.st_ino, file.st_size, file.st_mtime_ns))
 
-    def make(self) -> None:
-        """Make the folders and an empty database, with access for this user only."""
+    def make(self, ticket: str = "", *, is_synced: bool = False) -> None:
+        """Make the folders, the ticket, if there is one, and an empty database, with access for this user only."""
         for folder in (self.folder, self.artifacts, self.inbox):
             os.mkdir(folder, FOLDER_MODE)
         os.mkfifo(self.wake, FILE_MODE)
         # SQLite makes the log files beside it with the mode of this file.
         os.close(os.open(self.database, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
         self.read_answer_key()
+        if ticket:
+            descriptor = os.open(self.ticket, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE)
+            with open(descriptor, "w", encoding="ascii") as file:
+                file.write(ticket)
+                file.flush()
+                if is_synced:
+                    os.fsync(descriptor)
 
     def read_answer_key(self) -> str:
         """Return the answer key of the run. A run of an older version, or after a power cut, gets a new one.
@@ -144,6 +152,14 @@ class RunPaths:
         finally:
             draft.unlink()
 
+    def read_ticket(self) -> str:
+        """Return what names the row of the run in the queue of its folder; empty for a run that was not submitted."""
+        try:
+            check_file(self.ticket)
+            return self.ticket.read_text(encoding="ascii", errors="replace")
+        except (JournalFailed, OSError):
+            return ""
+
     def check(self) -> None:
         """Refuse files and folders that another user could have put there, or could change.
 
@@ -155,7 +171,7 @@ class RunPaths:
         for folder in (self.artifacts, self.inbox):
             if os.path.lexists(folder):
                 check_folder(folder)
-        for name in ("journal.db", "journal.db-wal", "journal.db-shm", "anchor", "answer_key"):
+        for name in ("journal.db", "journal.db-wal", "journal.db-shm", "anchor", "answer_key", "ticket"):
             path = self.folder / name
             if os.path.lexists(path):
                 check_file(path)

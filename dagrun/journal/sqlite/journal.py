@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
 
@@ -21,12 +21,13 @@ from dagrun.journal.private_folders import keep_private
 from dagrun.journal.run_folder import RunPaths
 from dagrun.journal.sqlite import database, inbox, news
 from dagrun.journal.sqlite.reading import find_run, held_run, held_runs, read_lines, verified
-from dagrun.journal.sqlite.tape import SQLiteTape, SQLiteWriter
+from dagrun.journal.sqlite.tape import SQLiteTape, SQLiteWriter, TakenRun
 from dagrun.journal.write_queue import Callback
 from dagrun.model.journal import Durability, Held, Line, StoredRow
 
-# A run that was taken over: its records, its answer key, and what starts its writer.
-_TakenRun: TypeAlias = tuple[list[Line], str, Callable[[Callback], SQLiteWriter]]
+if TYPE_CHECKING:
+    from dagrun.journal.sqlite.queue import SQLiteQueue
+    from dagrun.journal.sqlite.queue_table import SubmittedRun
 
 
 class SQLiteJournal(Readable):
@@ -64,6 +65,7 @@ class SQLiteJournal(Readable):
         self._lease_seconds = lease_seconds
         self._busy_seconds = busy_seconds
         self._news = news.NewRecords(busy_seconds)
+        self._queue: SQLiteQueue | None = None
 
     def __repr__(self) -> str:
         return f"SQLiteJournal({str(self._folder)!r})"
@@ -76,7 +78,7 @@ class SQLiteJournal(Readable):
             JournalFailed: The record cannot be written; the message says why.
         """
         check_run_id(run_id)
-        return await self._tape(run_id, partial(self._create, run_id))
+        return await self._tape(partial(self._create, run_id))
 
     async def open(self, run_id: str, *, steal: bool = False) -> SQLiteTape:
         """Take over a run, to resume it: its former owner can add nothing more.
@@ -89,7 +91,7 @@ class SQLiteJournal(Readable):
             JournalDamaged: The records are not what was written.
             JournalFailed: The record cannot be written.
         """
-        return await self._tape(run_id, partial(self._open, run_id, steal))
+        return await self._tape(partial(self._open_by_hand, run_id, steal=steal))
 
     async def read(self, run_id: str) -> list[Line]:
         """Return the records of a run, checked; its owner may add more meanwhile.
@@ -163,7 +165,7 @@ class SQLiteJournal(Readable):
             RunNotFound: There is no run of this name.
             JournalFailed: The letter is too long, or cannot be written.
         """
-        await anyio.to_thread.run_sync(lambda: inbox.post(self._find(run_id), text))
+        await anyio.to_thread.run_sync(self._post, run_id, text)
 
     async def delete(self, run_id: str) -> None:
         """Delete a run with all its files; it may be damaged.
@@ -196,21 +198,41 @@ class SQLiteJournal(Readable):
     async def aclose(self) -> None:
         """Do nothing: each tape releases its own files."""
 
-    async def _tape(self, run_id: str, take: Callable[[], _TakenRun]) -> SQLiteTape:
-        # There is no `await` after the first line: a cancellation cannot leave an open database behind.
-        lines, key, start = await anyio.to_thread.run_sync(take)
-        paths = RunPaths(self._folder / run_id)
-        return SQLiteTape(run_id, self.durability, paths, lines, answer_key=key, start=start)
+    @property
+    def queue(self) -> SQLiteQueue:
+        """The runs that were submitted, for workers on this machine; see `dagrun.journal.queue.RunQueue`."""
+        if self._queue is None:
+            from dagrun.journal.sqlite.queue import FolderAccess, SQLiteQueue  # here: most runs are not submitted
 
-    def _create(self, run_id: str) -> _TakenRun:
+            access = FolderAccess(
+                self._folder, self.durability, self._busy_seconds, self._make, self._open, self._tape_of
+            )
+            self._queue = SQLiteQueue(access)
+        return self._queue
+
+    async def _tape(self, take: Callable[[], TakenRun]) -> SQLiteTape:
+        # There is no `await` after this one: a cancellation cannot leave an open database behind.
+        return self._tape_of(await anyio.to_thread.run_sync(take))
+
+    def _tape_of(self, taken: TakenRun) -> SQLiteTape:
+        return SQLiteTape(taken, self.durability, RunPaths(self._folder / taken.run_id))
+
+    def _create(self, run_id: str) -> TakenRun:
+        self._make(run_id)
+        return self._open(run_id, steal=False)
+
+    def _make(self, run_id: str, first: bytes | None = None, ticket: str = "") -> None:
+        """Make a run that nobody owns, of its first record and its ticket if it is submitted; all of it, or nothing."""
         run_folder.make_root(self._folder)
         paths = RunPaths(self._folder / run_id)
         new = RunPaths(run_folder.hidden_path(self._folder, "new"))
+        chain = Chain(run_id, [] if first is None else [first])
+        line = None if first is None else Line(1, first, chain.digest)
         try:
             with database.writing(new.folder):
-                new.make()
-                database.create(new.database, self.durability)
-                anchor.replace(new.anchor, anchor.AnchorMark(0, Chain(run_id).digest, 0), self.durability).close()
+                new.make(ticket, is_synced=self.durability is Durability.POWER)
+                database.create(new.database, self.durability, line)
+                anchor.replace(new.anchor, anchor.AnchorMark(chain.seq, chain.digest, 0), self.durability).close()
             run_folder.publish(new.folder, paths)
         except BaseException:
             shutil.rmtree(new.folder, ignore_errors=True)
@@ -218,9 +240,14 @@ class SQLiteJournal(Readable):
         if self.durability is Durability.POWER:
             run_folder.sync_folder(paths.folder)
             run_folder.sync_folder(self._folder)
-        return self._open(run_id, steal=False)
 
-    def _open(self, run_id: str, steal: bool) -> _TakenRun:
+    def _open_by_hand(self, run_id: str, *, steal: bool) -> TakenRun:
+        ticket = self._find(run_id).read_ticket()
+        if ticket and self.queue.is_there:
+            return self.queue.opened(run_id, ticket, steal=steal)
+        return self._open(run_id, steal)
+
+    def _open(self, run_id: str, steal: bool, submitted: SubmittedRun | None = None) -> TakenRun:
         paths = self._find(run_id)
         paths.check()
         key = paths.read_answer_key()
@@ -244,9 +271,13 @@ class SQLiteJournal(Readable):
             raise
 
         def start(notify: Callback) -> SQLiteWriter:
-            return SQLiteWriter(paths, connection, lease, opened, files=files, chain=chain, notify=notify)
+            return SQLiteWriter(
+                paths, connection, lease, opened, files=files, chain=chain, notify=notify, submitted=submitted
+            )
 
-        return lines, key, start
+        if submitted is not None:
+            submitted.token, submitted.left.last = lease.token, lines[-1].text if lines else b""
+        return TakenRun(run_id, lines, key, start, submitted)
 
     def _standings(self, run_ids: Sequence[str]) -> dict[str, bytes]:
         found = (
@@ -257,9 +288,16 @@ class SQLiteJournal(Readable):
     def _runs(self) -> list[Held]:
         return held_runs(self._folder, self._busy_seconds)
 
+    def _post(self, run_id: str, text: bytes) -> None:
+        paths = self._find(run_id)
+        inbox.post(paths, text)
+        if paths.read_ticket() and self.queue.is_there:
+            self.queue.wake(run_id)
+
     def _delete(self, run_id: str) -> None:
         paths = self._find(run_id)
         paths.check()
+        ticket = paths.read_ticket()
         try:
             with database.reading(run_id, paths.database):
                 self._fence_off(run_id, paths)
@@ -269,6 +307,8 @@ class SQLiteJournal(Readable):
         with run_folder.as_failure(f"cannot delete {paths.folder}"):
             paths.folder.rename(gone)
             shutil.rmtree(gone)
+        if ticket and self.queue.is_there:
+            self.queue.forget(ticket)
 
     def _fence_off(self, run_id: str, paths: RunPaths) -> None:
         """Take a new token, so that a former owner that wakes up later can write nothing."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio.to_thread
 
@@ -24,6 +25,11 @@ from dagrun.journal.tape import BufferedTape
 from dagrun.journal.write_queue import Callback, WriteQueue
 from dagrun.model.journal import Durability, Line
 
+if TYPE_CHECKING:
+    from dagrun.journal.queue import QueueStanding
+    from dagrun.journal.sqlite.queue_table import SubmittedRun
+
+T = TypeVar("T")
 MAX_BATCH: Final = 200  # records: a larger batch would keep the interpreter from the loop for too long
 PAUSE: Final = 0.003  # seconds to wait for more records while no task waits for these
 
@@ -42,6 +48,7 @@ class SQLiteWriter(WriteQueue):
         files: Device and inode of the database files when they were opened.
         chain: The hash chain of the records so far.
         notify: As for `WriteQueue`; called in the thread.
+        submitted: What releases the run, if it was submitted.
     """
 
     def __init__(
@@ -54,8 +61,10 @@ class SQLiteWriter(WriteQueue):
         files: list[tuple[int, int]],
         chain: Chain,
         notify: Callback,
+        submitted: SubmittedRun | None = None,
     ) -> None:
         super().__init__(chain.seq, MAX_BATCH, lease.seconds, notify)
+        self._submitted = submitted
         self._paths = paths
         self._database = database
         self._lease = lease
@@ -75,7 +84,7 @@ class SQLiteWriter(WriteQueue):
             with writing(self._paths.database):
                 while (batch := self._take()) is not None:
                     self._write(batch)
-                self._transaction(self._lease.release)
+                self._release()
         except JournalError as error:
             self.failure = error
         except Exception as error:  # noqa: BLE001  (a thread that ends silently would leave the run waiting for ever)
@@ -133,13 +142,22 @@ class SQLiteWriter(WriteQueue):
         self._check_files()
         chain = self._chain
         self._anchor.write(AnchorMark(chain.seq, chain.digest, self._lease.token))
+        if self._submitted is not None:
+            self._submitted.left.last = batch[-1]
         self._acknowledge(chain.seq)
 
-    def _transaction(self, act: Callable[[sqlite3.Connection], None]) -> None:
+    def _transaction(self, act: Callable[[sqlite3.Connection], T]) -> T:
         """Run *act* in a transaction that has the write lock from the start."""
         self._database.execute("BEGIN IMMEDIATE")
-        act(self._database)
+        done = act(self._database)
         self._database.execute("COMMIT")
+        return done
+
+    def _release(self) -> None:
+        if self._submitted is None:
+            self._transaction(self._lease.release)
+        else:
+            self._submitted.released(lambda: self._transaction(self._lease.release))
 
     def _add(self, database: sqlite3.Connection, batch: list[bytes]) -> None:
         self._lease.check(database)
@@ -176,32 +194,51 @@ class SQLiteWriter(WriteQueue):
                 self.failure = self.failure or JournalFailed(f"cannot close {self._paths.database}: {error}")
 
 
+@dataclass(frozen=True, slots=True)
+class TakenRun:
+    """A run that was taken over, before it has a tape.
+
+    Attributes:
+        run_id: The run.
+        lines: The records so far.
+        answer_key: The secret that each answer must carry.
+        start: Starts the writer; its argument is the `notify` of `WriteQueue`.
+        submitted: What releases the run, if it was submitted.
+    """
+
+    run_id: str
+    lines: Sequence[Line]
+    answer_key: str
+    start: Callable[[Callback], SQLiteWriter]
+    submitted: SubmittedRun | None
+
+
 class SQLiteTape(BufferedTape[inbox.Inbox, SQLiteWriter]):
     """The records of one run, held by its owner.
 
     Args:
-        run_id: The run.
+        taken: The run.
         durability: What an acknowledged record survives.
         paths: The files of the run.
-        lines: The records that were there when the run was opened.
-        answer_key: The secret that each answer must carry.
-        start: Starts the writer; its argument is the `notify` of `WriteQueue`.
     """
 
-    def __init__(
-        self,
-        run_id: str,
-        durability: Durability,
-        paths: RunPaths,
-        lines: Sequence[Line],
-        *,
-        answer_key: str,
-        start: Callable[[Callback], SQLiteWriter],
-    ) -> None:
+    def __init__(self, taken: TakenRun, durability: Durability, paths: RunPaths) -> None:
         super().__init__(
-            run_id, durability, lines, paths.artifacts, answer_key=answer_key, inbox=inbox.Inbox(paths), start=start
+            taken.run_id,
+            durability,
+            taken.lines,
+            paths.artifacts,
+            answer_key=taken.answer_key,
+            inbox=inbox.Inbox(paths),
+            start=taken.start,
         )
         self._paths = paths
+        self._submitted = taken.submitted
+
+    def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
+        """Choose the standing of a submitted run when it is released; see `dagrun.journal.queue.ClaimedTape`."""
+        if self._submitted is not None:
+            self._submitted.left.leave(standing, reason, is_untouched=is_untouched)
 
     async def discard(self, letter: str) -> None:
         """Delete a letter.
@@ -213,5 +250,7 @@ class SQLiteTape(BufferedTape[inbox.Inbox, SQLiteWriter]):
 
     async def aclose(self) -> None:
         """Write the last records, and release the run."""
+        if self._submitted is not None:
+            self._submitted.seen_letters = self._inbox.seen
         await super().aclose()
         self._writer.join()

@@ -1,4 +1,6 @@
-"""A worker process for rigs: ``python worker_process.py DSN SCHEMA BOOK`` works until SIGTERM, then exits with 0.
+"""A worker process for rigs: ``python worker_process.py PLACE SCHEMA BOOK`` works until SIGTERM, then exits with 0.
+
+PLACE is the DSN of a PostgreSQL, or a folder of runs, for which SCHEMA means nothing.
 
 Each payment is a line in the file BOOK, written in one call, as a bank would have it: also of a process that is killed.
 """
@@ -8,11 +10,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import aclosing
 from typing import Any
 
 import anyio
 
 import dagrun
+from dagrun import PostgresJournal, SQLiteJournal
 
 LEASE = 1.0  # seconds
 
@@ -37,10 +41,16 @@ def tools(book: str) -> list[Any]:
     return [look, pay]
 
 
-async def main(dsn: str, schema: str, book: str) -> None:
+def journal_of(place: str, schema: str) -> PostgresJournal | SQLiteJournal:
+    """Return the journal of the runs."""
+    if place.startswith("postgresql:"):
+        return PostgresJournal(place, schema=schema, durability="process", lease_seconds=LEASE)
+    return SQLiteJournal(place, lease_seconds=LEASE)
+
+
+async def main(place: str, schema: str, book: str) -> None:
     """Work until SIGTERM."""
-    journal = dagrun.PostgresJournal(dsn, schema=schema, durability="process", lease_seconds=LEASE)
-    async with journal, dagrun.Engine() as engine:
+    async with aclosing(journal_of(place, schema)) as journal, dagrun.Engine() as engine:
         worker = dagrun.Worker(engine, journal=journal, tools=tools(book), at_once=8)
 
         async def stop() -> None:

@@ -1,0 +1,275 @@
+"""The submitted runs of a folder: for one worker, or several, on the machine that has the folder."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Collection
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final
+
+import anyio
+
+from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunHeld, RunNotFound
+from dagrun.journal.base import check_run_id, no_such_run
+from dagrun.journal.lease import Holding, holding
+from dagrun.journal.queue import QueuedRun, QueueStanding, QueueTicket, Wanted
+from dagrun.journal.run_folder import RunPaths, make_root
+from dagrun.journal.sqlite import database
+from dagrun.journal.sqlite.pipes import Bell, ring
+from dagrun.journal.sqlite.queue_table import QueueTable, SubmittedRun
+from dagrun.journal.sqlite.tape import SQLiteTape, TakenRun
+from dagrun.model.journal import Durability
+
+_SOONEST: Final = 0.05  # seconds: what is due, and could not be had, is not looked at again at once
+_LATEST: Final = 60.0
+_MOST_KNOWN: Final = 1_000
+_CLAIMABLE: Final = """FROM queue WHERE standing IN ('queued', 'running')
+    AND pool IN (SELECT value FROM json_each(?)) AND build NOT IN (SELECT value FROM json_each(?))"""
+_NEXT: Final = f"SELECT * {_CLAIMABLE} AND not_before <= ? ORDER BY priority DESC, number"
+_DUE: Final = f"SELECT * {_CLAIMABLE} ORDER BY standing = 'queued', not_before"  # those that run, then the soonest
+_LIST: Final = "SELECT * FROM queue WHERE json_array_length(?1) = 0 OR standing IN (SELECT value FROM json_each(?1))"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderAccess:
+    """What a journal lends its queue.
+
+    Attributes:
+        folder: The folder of all runs.
+        durability: What a change survives.
+        busy_seconds: How long to wait for a database that another process has locked.
+        make: Makes a run of its id, its first record and its ticket; nobody owns it.
+        open: Takes a run over, by force if the second argument is true.
+        tape: Makes the tape of a run that was taken over.
+    """
+
+    folder: Path
+    durability: Durability
+    busy_seconds: float
+    make: Callable[[str, bytes, str], None]
+    open: Callable[[str, bool, SubmittedRun], TakenRun]
+    tape: Callable[[TakenRun], SQLiteTape]
+
+
+class SQLiteQueue:
+    """The submitted runs; see `dagrun.journal.queue.RunQueue`.
+
+    Args:
+        journal: What the journal lends.
+    """
+
+    def __init__(self, journal: FolderAccess) -> None:
+        self._journal = journal
+        self._table = QueueTable(journal.folder, journal.durability, journal.busy_seconds)
+        # Who holds a run, by its ticket, and by its token: looked up once for as long as its lease lasts.
+        self._known: dict[tuple[str, int], Holding] = {}
+
+    async def submit(self, run_id: str, first: bytes, ticket: QueueTicket, *, connection: Any = None) -> None:
+        """Create a run without an owner, and queue it; see `RunQueue.submit`.
+
+        Raises:
+            RunExists: There is already a run with this id.
+            JournalFailed: It cannot be written.
+            ContractError: A connection is given: files take part in no transaction.
+        """
+        if connection is not None:
+            raise ContractError("a journal in a folder takes part in no transaction: leave out connection=…")
+        check_run_id(run_id)
+        await anyio.to_thread.run_sync(self._submit, run_id, first, ticket)
+
+    async def claim(self, wanted: Wanted) -> SQLiteTape | None:
+        """Take over one run that may be claimed; see `RunQueue.claim`."""
+        # There is no `await` after this line: a cancellation cannot leave a claimed run behind.
+        found = await anyio.to_thread.run_sync(self._claim, wanted)
+        return None if found is None else self._journal.tape(found)
+
+    async def wait(self, wanted: Wanted) -> None:
+        """Wait until there may be something to claim; see `RunQueue.wait`."""
+        bell = await anyio.to_thread.run_sync(self._bell)
+        try:
+            # The bell is there before the look: what is queued after it rings.
+            with anyio.move_on_after(await anyio.to_thread.run_sync(self._seconds_until_due, wanted)):
+                await bell.wait()
+        finally:
+            bell.close()
+
+    async def runs(self, standings: Collection[QueueStanding] = ()) -> list[QueuedRun]:
+        """Return the submitted runs; see `RunQueue.runs`."""
+        return await anyio.to_thread.run_sync(self._list, [str(standing) for standing in standings])
+
+    async def put_back(self, run_id: str) -> bool:
+        """Queue a run again that waits or is stuck; see `RunQueue.put_back`."""
+        back = "standing = 'queued', reason = '', takeovers = 0"
+        return await anyio.to_thread.run_sync(self._queue_again, run_id, back, ("waiting", "stuck"))
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a run was ever submitted here."""
+        return self._table.is_there
+
+    # For the journal, in a thread -------------------------------------------------------------------------------------
+
+    def opened(self, run_id: str, ticket: str, *, steal: bool) -> TakenRun:
+        """Take over a run by hand, and note in its row that it is carried out."""
+        submitted = SubmittedRun(self._table, self._paths(run_id), ticket)
+        with self._table.transaction() as rows:
+            row = rows.execute("SELECT takeovers FROM queue WHERE ticket = ?", (ticket,)).fetchone()
+            submitted.left.takeovers_before = row["takeovers"] if row is not None else 0
+            taken = self._journal.open(run_id, steal, submitted)
+            _take(rows, submitted, submitted.left.takeovers_before)
+        return taken
+
+    def wake(self, run_id: str) -> None:
+        """Put a run that waits back into the queue: a letter has come."""
+        self._queue_again(run_id, "standing = 'queued'", ("waiting",))
+
+    def forget(self, ticket: str) -> None:
+        """Forget a run that was deleted."""
+        with self._table.transaction() as rows:
+            rows.execute("DELETE FROM queue WHERE ticket = ?", (ticket,))
+
+    # In a thread ------------------------------------------------------------------------------------------------------
+
+    def _paths(self, run_id: str) -> RunPaths:
+        return RunPaths(self._journal.folder / run_id)
+
+    def _submit(self, run_id: str, first: bytes, ticket: QueueTicket) -> None:
+        make_root(self._journal.folder)
+        self._table.make()
+        name = token_hex(16)
+        values = (name, run_id, ticket.pool, ticket.build, ticket.priority, ticket.not_before)
+        with self._table.transaction() as rows:
+            rows.execute(
+                """INSERT INTO queue (ticket, run_id, standing, pool, build, priority, not_before)
+                VALUES (?, ?, 'queued', ?, ?, ?, ?)""",
+                values,
+            )
+        try:
+            self._journal.make(run_id, first, name)  # from here on the row counts
+        except BaseException:
+            self.forget(name)
+            raise
+        ring(self._table.folder)
+
+    def _claim(self, wanted: Wanted) -> TakenRun | None:
+        if not self._table.is_there:
+            return None
+        with self._table.transaction() as rows:
+            for row in rows.execute(_NEXT, (*_filter(wanted), time.time())).fetchall():
+                if not self._is_free(row):
+                    continue
+                takeovers = row["takeovers"] + (row["standing"] == QueueStanding.RUNNING)
+                if takeovers > wanted.max_takeovers:
+                    _set_aside(rows, row, f"{row['takeovers']} workers have ended while at it")
+                    continue
+                submitted = SubmittedRun(self._table, self._paths(row["run_id"]), row["ticket"])
+                submitted.left.takeovers_before = row["takeovers"]
+                try:
+                    taken = self._journal.open(row["run_id"], False, submitted)
+                except JournalDamaged as error:
+                    _set_aside(rows, row, str(error))
+                except (RunHeld, RunNotFound):  # it was opened or deleted just now
+                    continue
+                else:
+                    _take(rows, submitted, takeovers)
+                    return taken
+        return None
+
+    def _is_free(self, row: sqlite3.Row) -> bool:
+        """Return whether a run is there, and nobody carries it out."""
+        if self._paths(row["run_id"]).read_ticket() != row["ticket"]:
+            return False
+        return row["standing"] != QueueStanding.RUNNING or not self._holder(row).is_held
+
+    def _holder(self, row: sqlite3.Row) -> Holding:
+        """Return who holds a run that is being carried out."""
+        key = (row["ticket"], row["token"])
+        known = self._known.get(key)
+        if known is None or not known.is_held:
+            known = self._read_holder(row["run_id"])
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = known
+        return known
+
+    def _read_holder(self, run_id: str) -> Holding:
+        paths = self._paths(run_id)
+        try:
+            with (
+                database.reading(run_id, paths.database),
+                closing(database.open_for_reading(paths.database, self._journal.busy_seconds)) as records,
+            ):
+                return holding(records)
+        except (JournalDamaged, JournalFailed):
+            return Holding(0, None, 0.0)  # whoever opens it finds out what is wrong
+
+    def _bell(self) -> Bell:
+        make_root(self._journal.folder)
+        self._table.make()
+        return Bell(self._table.folder)
+
+    def _seconds_until_due(self, wanted: Wanted) -> float:
+        due, now = _LATEST, time.time()
+        with self._table.transaction() as rows:
+            found = rows.execute(_DUE, _filter(wanted)).fetchall()
+        for row in found:
+            if row["standing"] == QueueStanding.RUNNING:
+                holder = self._holder(row)
+                due = min(due, max(holder.expires, row["not_before"]) - now if holder.is_held else 0.0)
+            elif self._is_free(row):
+                due = min(due, row["not_before"] - now)
+                break  # the others come later
+        return max(_SOONEST, due)
+
+    def _list(self, standings: list[str]) -> list[QueuedRun]:
+        if not self._table.is_there:
+            return []
+        with self._table.transaction() as rows:
+            found = rows.execute(f"{_LIST} ORDER BY number", (json.dumps(standings),)).fetchall()
+        return [self._shown(row) for row in found if self._paths(row["run_id"]).read_ticket() == row["ticket"]]
+
+    def _shown(self, row: sqlite3.Row) -> QueuedRun:
+        holder = self._holder(row) if row["standing"] == QueueStanding.RUNNING else None
+        return QueuedRun(
+            run_id=row["run_id"],
+            standing=QueueStanding(row["standing"]),
+            ticket=QueueTicket(
+                pool=row["pool"], build=row["build"], priority=row["priority"], not_before=row["not_before"]
+            ),
+            takeovers=row["takeovers"],
+            reason=row["reason"],
+            owner="" if holder is None or holder.owner is None else str(holder.owner),
+        )
+
+    def _queue_again(self, run_id: str, change: str, standings: tuple[str, ...]) -> bool:
+        ticket = self._paths(run_id).read_ticket()
+        if not ticket or not self._table.is_there:
+            raise no_such_run(run_id)
+        with self._table.transaction() as rows:
+            changed = rows.execute(
+                f"UPDATE queue SET {change} WHERE ticket = ? AND standing IN (SELECT value FROM json_each(?))",
+                (ticket, json.dumps(standings)),
+            ).rowcount
+        if changed:
+            ring(self._table.folder)
+        return bool(changed)
+
+
+def _filter(wanted: Wanted) -> tuple[str, str]:
+    return json.dumps(list(wanted.pools)), json.dumps(list(wanted.refused))
+
+
+def _take(rows: sqlite3.Connection, submitted: SubmittedRun, takeovers: int) -> None:
+    rows.execute(
+        "UPDATE queue SET standing = 'running', reason = '', takeovers = ?, token = ? WHERE ticket = ?",
+        (takeovers, submitted.token, submitted.ticket),
+    )
+
+
+def _set_aside(rows: sqlite3.Connection, row: sqlite3.Row, reason: str) -> None:
+    rows.execute("UPDATE queue SET standing = 'stuck', reason = ? WHERE number = ?", (reason, row["number"]))

@@ -1,0 +1,263 @@
+"""Submitted runs in a folder: several workers, workers that are killed, and folders that come and go."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import anyio
+import pytest
+
+import dagrun
+import worker_process
+from dagrun import Plan, SQLiteJournal, Step
+from dagrun.errors import ContractError, JournalFailed, RunExists
+from dagrun.journal.lease import Lease
+from dagrun.journal.queue import ClaimedTape, QueueStanding, QueueTicket, Wanted
+from dagrun.journal.sqlite.queue_table import FOLDER, SubmittedRun
+
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+
+RUN = "run"
+FIRST = b'{"n":1}'
+ANY = Wanted()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the runs are."""
+    return tmp_path / "runs"
+
+
+async def _submitted(folder: Path, *names: str) -> SQLiteJournal:
+    journal = SQLiteJournal(folder)
+    for name in names:
+        await journal.queue.submit(name, FIRST, QueueTicket())
+    return journal
+
+
+async def _claimed(journal: SQLiteJournal) -> ClaimedTape:
+    tape = await journal.queue.claim(ANY)
+    assert tape is not None
+    return tape
+
+
+async def _killed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claim the next run, and end as by ``kill -9``: nothing is released, and the lease is over."""
+    tape = await _claimed(SQLiteJournal(folder, lease_seconds=-1))
+    with monkeypatch.context() as patched:
+        patched.setattr(SubmittedRun, "released", lambda self, free: None)
+        await tape.aclose()
+
+
+async def _standings(journal: SQLiteJournal) -> dict[str, tuple[QueueStanding, str, int]]:
+    return {each.run_id: (each.standing, each.reason, each.takeovers) for each in await journal.queue.runs()}
+
+
+# Workers --------------------------------------------------------------------------------------------------------------
+
+
+async def test_two_workers_on_one_folder_get_different_runs(folder: Path) -> None:
+    """Each has its own journal, as two processes have."""
+    names = [f"run-{number}" for number in range(12)]
+    one, two = await _submitted(folder, *names), SQLiteJournal(folder)
+    got: list[ClaimedTape] = []
+
+    async def work(journal: SQLiteJournal) -> None:
+        while (tape := await journal.queue.claim(ANY)) is not None:
+            got.append(tape)
+
+    async with anyio.create_task_group() as tasks:
+        for journal in (one, two, one, two):
+            tasks.start_soon(work, journal)
+    assert sorted(tape.run_id for tape in got) == sorted(names)
+    for tape in got:
+        await tape.aclose()
+
+
+async def test_a_run_whose_worker_was_killed_is_taken_over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times; then it is stuck, until somebody puts it back, and the next run is claimed."""
+    journal = await _submitted(folder, RUN, "next")
+    for takeovers in range(4):
+        await _killed(folder, monkeypatch)
+        assert (await _standings(journal))[RUN] == (QueueStanding.RUNNING, "", takeovers)
+    tape = await _claimed(journal)
+    assert tape.run_id == "next"
+    assert (await _standings(journal))[RUN] == (QueueStanding.STUCK, "3 workers have ended while at it", 3)
+    assert await dagrun.requeue(RUN, journal=journal)
+    assert not await dagrun.requeue(RUN, journal=journal)
+    again = await _claimed(journal)
+    assert again.run_id == RUN
+    for each in (tape, again):
+        await each.aclose()
+    assert {standing for standing, _, _ in (await _standings(journal)).values()} == {QueueStanding.QUEUED}
+
+
+async def test_a_worker_that_waits_sees_the_end_of_a_lease(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody rings: it knows when the lease would be over."""
+    journal = await _submitted(folder, RUN)
+    monkeypatch.setattr(Lease, "check", lambda self, database: None)  # the lease is not renewed
+    tape = await _claimed(SQLiteJournal(folder, lease_seconds=0.3))
+    with anyio.fail_after(20):
+        while (other := await journal.queue.claim(ANY)) is None:
+            await journal.queue.wait(ANY)
+    await other.aclose()
+    await tape.aclose()
+
+
+@pytest.mark.parametrize("is_fenced", [True, False])
+async def test_the_token_keeps_a_late_release_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, is_fenced: bool
+) -> None:
+    """Without it, a worker that wakes up would set aside the run of another."""
+    journal = await _submitted(folder, RUN)
+    tape = await _claimed(journal)
+    thief = await journal.open(RUN, steal=True)
+    if not is_fenced:
+        monkeypatch.setattr(Lease, "release", lambda self, database: True)
+        tape._submitted.token = thief._submitted.token  # type: ignore[attr-defined,union-attr]
+    tape.leave(QueueStanding.STUCK, "late")
+    await tape.aclose()
+    expected = QueueStanding.RUNNING if is_fenced else QueueStanding.STUCK
+    assert (await _standings(journal))[RUN][0] is expected
+    await thief.aclose()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_processes_on_a_folder_carry_out_each_run_once(folder: Path, tmp_path: Path) -> None:
+    """One of two is killed; nobody pays twice, and who is told to stop exits with 0."""
+    book, runs = tmp_path / "book", 12
+    journal = SQLiteJournal(folder, lease_seconds=worker_process.LEASE)
+    plan = Plan(
+        steps=[Step(id="look", tool="look"), Step(id="pay", tool="pay", args={"run": "${input.run}", "sum": "${look}"})]
+    )
+    words = [sys.executable, worker_process.__file__, str(folder), "-", str(book)]
+    workers = [subprocess.Popen(words, stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for worker in workers:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == b"ready\n"
+        for number in range(runs):
+            name = f"run-{number}"
+            await dagrun.submit(
+                plan, tools=worker_process.tools(str(book)), inputs={"run": name}, run_id=name, journal=journal
+            )
+            if number == runs // 2:
+                workers[0].kill()
+        with anyio.fail_after(25):
+            while await journal.queue.runs([QueueStanding.QUEUED, QueueStanding.RUNNING]):
+                await anyio.sleep(0.05)
+    finally:
+        for worker in workers:
+            worker.terminate()
+        codes = [worker.wait(20) for worker in workers]
+        for worker in workers:
+            assert worker.stdout is not None
+            worker.stdout.close()
+    assert codes == [-signal.SIGKILL, 0]
+    standings = Counter(each.standing for each in await journal.queue.runs())
+    # What was being paid when the worker was killed waits for a person.
+    assert standings[QueueStanding.ENDED] + standings[QueueStanding.WAITING] == runs
+    assert max(Counter(book.read_text().split()).values()) == 1
+
+
+# Folders --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_submission_that_broke_off_leaves_no_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the process was killed before the folder of the run was there; the name is free."""
+    journal = await _submitted(folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", _raises)
+        with pytest.raises(JournalFailed):
+            await journal.queue.submit(RUN, FIRST, QueueTicket())
+        patched.setattr(SQLiteJournal, "_make", _raises)
+        patched.setattr("dagrun.journal.sqlite.queue.SQLiteQueue.forget", lambda self, ticket: None)
+        with pytest.raises(OSError, match="disk"):
+            await SQLiteJournal(folder).queue.submit(RUN, FIRST, QueueTicket())
+    assert await journal.queue.runs() == []
+    assert await journal.queue.claim(ANY) is None
+    await (await journal.create(RUN)).aclose()  # a run of this name that was not submitted is in no queue
+    assert await journal.queue.claim(ANY) is None
+    with pytest.raises(RunExists):
+        await journal.queue.submit(RUN, FIRST, QueueTicket())
+    assert await journal.queue.runs() == []
+
+
+async def test_a_folder_that_is_moved_keeps_its_queue(folder: Path, tmp_path: Path) -> None:
+    """And a run whose folder was deleted by hand holds up nobody."""
+    await _submitted(folder, RUN, "next")
+    shutil.move(folder, tmp_path / "elsewhere")
+    journal = SQLiteJournal(tmp_path / "elsewhere")
+    shutil.rmtree(tmp_path / "elsewhere" / RUN)
+    tape = await _claimed(journal)
+    assert tape.run_id == "next"
+    await tape.aclose()
+    assert list(await _standings(journal)) == ["next"]
+
+
+async def test_a_damaged_run_does_not_hold_up_the_others(folder: Path) -> None:
+    """It is set aside with the reason."""
+    journal = await _submitted(folder, RUN, "next")
+    with sqlite3.connect(folder / RUN / "journal.db") as records:
+        records.execute("UPDATE records SET text = '2'")
+    records.close()
+    tape = await _claimed(journal)
+    assert tape.run_id == "next"
+    await tape.aclose()
+    standing, reason, _ = (await _standings(journal))[RUN]
+    assert standing is QueueStanding.STUCK
+    assert "record 1" in reason
+
+
+async def test_a_locked_queue_is_named(folder: Path) -> None:
+    """Nobody waits for ever; the error says which file, and why."""
+    journal = await _submitted(folder, RUN)
+    with sqlite3.connect(folder / FOLDER / "queue.db", isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(JournalFailed, match=r"queue\.db: another process has locked it"):
+            await SQLiteJournal(folder, busy_seconds=0.05).queue.claim(ANY)
+    other.close()
+    await (await _claimed(journal)).aclose()
+
+
+async def test_a_transaction_of_the_caller_is_refused(folder: Path) -> None:
+    """Files take part in none."""
+    with pytest.raises(ContractError, match="connection"):
+        await SQLiteJournal(folder).queue.submit(RUN, FIRST, QueueTicket(), connection=object())
+    assert not folder.exists()
+
+
+async def test_a_pipe_of_one_who_was_killed_is_removed(folder: Path) -> None:
+    """Those who wait are woken all the same, each of them."""
+    journal = await _submitted(folder)
+    await journal.queue.claim(ANY)
+    woken: list[str] = []
+
+    async def wait(name: str) -> None:
+        await journal.queue.wait(ANY)
+        woken.append(name)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait, "one")
+        tasks.start_soon(wait, "two")
+        while len(_bells(folder)) < 2:
+            await anyio.sleep(0.01)
+        os.mkfifo(folder / FOLDER / "bell-dead")
+        await journal.queue.submit(RUN, FIRST, QueueTicket())
+    assert sorted(woken) == ["one", "two"]
+    assert _bells(folder) == []
+
+
+def _bells(folder: Path) -> list[str]:
+    return [path.name for path in (folder / FOLDER).glob("bell-*")]
+
+
+def _raises(*_: object) -> None:
+    raise OSError("disk")
