@@ -8,10 +8,13 @@ count. Plans are taken as plain JSON, as records have them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
+from dagrun.model.event import Event, Spliced
+from dagrun.model.patch import Add
+from dagrun.model.plan import Plan
 from dagrun.model.reference import HOLE, BadReference, leading_id, parse_reference
 
 Steps = Sequence[Mapping[str, Any]]
@@ -148,3 +151,23 @@ def _place(id_: str, places: Mapping[str, int]) -> str:
 def tools_of(steps: Steps) -> tuple[str, ...]:
     """Return the tools of the steps of a plan, in order."""
     return tuple(step["tool"] for step in steps)
+
+
+def first_plan(begun: Plan, events: Iterable[Event]) -> Plan:
+    """Return the plan that the planner of a run wrote, before any change of it.
+
+    Args:
+        begun: The plan that the run began with: without steps, but for planners that write a plan at once.
+        events: The events of the run.
+    """
+    spliced = [event for event in events if isinstance(event, Spliced)]
+    written = [event for event in spliced if event.origin == "planner" and event.request == 0]
+    steps = [edit.step for event in written for edit in event.edits if isinstance(edit, Add)]
+    output = next((event.output for event in reversed(written) if event.changes_output), begun.output)
+    return Plan(steps=[*begun.steps, *steps], output=output)
+
+
+def plain_plan(plan: Plan) -> dict[str, Any]:
+    """Return the steps of a plan by id, and its output, as plain JSON without fields that say nothing."""
+    shown = plan.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {"steps": {step["id"]: step for step in shown.get("steps", [])}, "output": shown.get("output")}

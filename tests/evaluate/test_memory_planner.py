@@ -160,6 +160,35 @@ async def test_two_failures_in_a_row_drop_a_plan() -> None:
     assert json.loads(next(iter(memory.store.values()))) == []
 
 
+async def test_another_process_may_hand_a_run_over() -> None:
+    """The record says which stored plan the run has used: what another process has seen fail is not stored anew."""
+    flaky = scripted("flaky", "ok", "ok", ValueError("1"), ValueError("2"))
+    memory = Memory(Plan(steps=[Step(id="a", tool="flaky", args={"value": 17})]), None, None, key=lambda *_: "ann")
+    runs = {"Call 17": "stored: Call {value}", "Call 18": "the stored plan has worked"}
+    runs |= {"Call 19": "the stored plan has failed", "Call 20": "dropped: 2 runs in a row have failed with it"}
+    for number, (goal, said) in enumerate(runs.items()):
+        facts: dict[str, Any] = {"policy": SAFE, "run_id": f"x{number}", "tools": toolset(flaky)}
+        await dagrun.run(goal=goal, planner=memory.planner, journal=memory.journal, **facts)
+        store = json.loads(json.dumps(memory.store))
+        another = MemoryPlanner(Thinker(), store, policy=SAFE, key=lambda *_: "ann")
+        assert await another.keep(f"x{number}", journal=memory.journal) == said
+        memory.store.clear()
+        memory.store.update(store)
+    assert memory.asked == 3, "for the first plan, and for the two repairs"
+
+
+async def test_a_run_counts_once() -> None:
+    """A queue that hands runs over may do so again."""
+    memory = Memory(Plan(steps=[Step(id="a", tool="flaky", args={"value": 17})]), None)
+    flaky = scripted("flaky", "ok", ValueError("1"))
+    for _ in range(2):
+        await memory.run("Call 17", flaky)
+    again = [await memory.planner.keep(name, journal=memory.journal) for name in ("r2", "r2", "r1")]
+
+    assert memory.said[1] == "the stored plan has failed"
+    assert again == ["the run was handed over before"] * 3
+
+
 async def test_what_the_checks_refuse_is_asked_of_the_inner_planner() -> None:
     """Somebody has changed the stored plan into one that is not valid; that counts as its failure."""
     memory = Memory(echo(17), echo(1), echo(2), echo(18))

@@ -18,6 +18,7 @@ from dagrun.evaluate.cases.case_file import (
 from dagrun.evaluate.cases.matching import differences, fits, shown
 from dagrun.evaluate.cases.stand_in_world import StandInCall
 from dagrun.evaluate.cases.trial import Trial
+from dagrun.evaluate.plan_shape import plain_plan
 from dagrun.model.outcome import Outcome, State
 from dagrun.model.plan import Plan, Step
 from dagrun.model.value import encode, to_json
@@ -67,12 +68,6 @@ def _plan(expected: Mapping[str, Any], trial: Trial) -> Iterator[str]:
         for id_, step in found["steps"].items()
         if id_ not in wanted["steps"]
     )
-
-
-def plain_plan(plan: Plan) -> dict[str, Any]:
-    """Return the steps of a plan by id, and its output, as plain JSON without fields that say nothing."""
-    shown = plan.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return {"steps": {step["id"]: step for step in shown.get("steps", [])}, "output": shown.get("output")}
 
 
 def _answer_of(result: RunResult) -> Any:

@@ -13,6 +13,7 @@ from dagrun.api.running import run
 from dagrun.errors import DagrunError, PlanRefused, join_lines
 from dagrun.evaluate.cases.case_file import Case, PersonReply
 from dagrun.evaluate.cases.stand_in_world import CaseWorld
+from dagrun.evaluate.plan_shape import first_plan
 from dagrun.model.critic import Critic
 from dagrun.model.event import (
     AttemptEnded,
@@ -25,7 +26,6 @@ from dagrun.model.event import (
     Spliced,
 )
 from dagrun.model.outcome import State, Status, TriggerKind
-from dagrun.model.patch import Add
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Planner
 from dagrun.model.policy import Policy
@@ -85,14 +85,8 @@ class Trial:
     @property
     def first_plan(self) -> Plan:
         """The plan that the planner wrote, before any change of it; without steps, if it wrote none."""
-        begun = (
-            Plan(steps=()) if self.result is None else self.result.plan.at(0)
-        )  # planners like routers write it at once
-        spliced = [event for event in self.events if isinstance(event, Spliced)]
-        written = [event for event in spliced if event.origin == "planner" and event.request == 0]
-        steps = [edit.step for event in written for edit in event.edits if isinstance(edit, Add)]
-        output = next((event.output for event in reversed(written) if event.changes_output), begun.output)
-        return Plan(steps=[*begun.steps, *steps], output=output)
+        begun = Plan(steps=()) if self.result is None else self.result.plan.at(0)
+        return first_plan(begun, self.events)
 
     @property
     def planner_calls(self) -> int:

@@ -11,6 +11,8 @@ A memory that anybody can write to is a way to give orders to later runs. So:
    about what is similar.
 5. A plan from the store passes all checks and asks all questions that a new one does. What the checks refuse is asked
    of the inner planner. After two failures in a row, the plan is dropped.
+6. Which stored plan a run has used is in its record: the plan that its planner wrote first is the one that the store
+   gives for its goal. So any process that has the store and the journal can hand the run over, once.
 """
 
 from __future__ import annotations
@@ -25,14 +27,16 @@ from dagrun.checks.tool_contracts import contract_of
 from dagrun.errors import ContractError
 from dagrun.evaluate.learning.learn_routes import learn_routes
 from dagrun.evaluate.learning.planned_runs import hash_of, planned_run
+from dagrun.evaluate.plan_shape import first_plan, plain_plan
 from dagrun.model.codec.event_codec import events_of
-from dagrun.model.event import QuestionAnswered
+from dagrun.model.event import DraftStarted, QuestionAnswered
 from dagrun.model.journal import Journal, Line
 from dagrun.model.outcome import Status
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Brief, Planner, RevisedBy, must_be_planner
 from dagrun.model.policy import Policy
 from dagrun.model.toolbox import Toolbox
+from dagrun.model.value import decode_or_reason
 from dagrun.planners.route_files import RouteFile
 
 Key = Callable[[str, Any], str]
@@ -40,6 +44,7 @@ Key = Callable[[str, Any], str]
 _FAILURES: Final = 2
 _MOST: Final = 200  # plans under one key; the oldest ones go
 _MOST_RUNS: Final = 10_000  # that have used a plan and were not handed over
+_REMEMBERED: Final = 50  # runs that have used a plan, and were handed over
 
 
 class MemoryPlanner:
@@ -75,7 +80,7 @@ class MemoryPlanner:
         self._store = store
         self._policy = _policy_hash(policy)
         self._key = key
-        self._used: dict[str, tuple[str, str]] = {}  # by run: the key, and the name of the route
+        self._used: dict[str, tuple[str, str]] = {}  # by run whose checks may refuse it: the key, the name of the route
 
     def revise(self, brief: Brief) -> RevisedBy:
         """Return the stored plan for a goal that has none yet; else what the inner planner answers."""
@@ -84,7 +89,7 @@ class MemoryPlanner:
             if plan is not None:
                 return _given(plan)
         elif brief.is_first and (used := self._used.pop(brief.run_id, None)) is not None:
-            self._judge(*used, is_good=False)  # the checks have refused the stored plan
+            self._judge(*used, brief.run_id, is_good=False)  # the checks have refused the stored plan
         return self._inner.revise(brief)
 
     def _recall(self, brief: Brief) -> Plan | None:
@@ -102,7 +107,8 @@ class MemoryPlanner:
     async def keep(self, run_id: str, *, journal: Journal) -> str:
         """Hand a run over that has ended: its plan is stored if it may be, and one that it has used is judged.
 
-        Only the planner that has planned a run knows which stored plan it used, so that one must be asked.
+        This may be another process than the one that has planned the run, with the same store, policy and *key*. A run
+        counts once.
 
         Args:
             run_id: The run.
@@ -118,15 +124,33 @@ class MemoryPlanner:
         past = replayed(run_id, events_of(run_id, lines))
         if not past.has_ended:
             return "not stored: the run has not ended"
-        used = self._used.pop(run_id, None)
-        if used is not None:
-            return self._judge(*used, is_good=past.status is Status.SUCCEEDED and not past.graph.replans)
-        return self._take(run_id, past, lines)
+        self._used.pop(run_id, None)
+        drafts = [event for event in past.events if isinstance(event, DraftStarted)]
+        if not drafts or _policy_hash(past.opening.policy) != self._policy:
+            return self._take(run_id, past, lines)
+        place = self._place(drafts[0].goal, decode_or_reason(past.opening.inputs))
+        name = self._given_in(past, drafts[0].goal, place)
+        if name is None:
+            return self._take(run_id, past, lines)
+        return self._judge(place, name, run_id, is_good=past.status is Status.SUCCEEDED and not past.graph.replans)
 
-    def _judge(self, place: str, name: str, *, is_good: bool) -> str:
+    def _given_in(self, past: Replayed, goal: str, place: str) -> str | None:
+        """Return the name of the stored plan that a run has used; `None` if its plan is another one."""
+        written = plain_plan(first_plan(past.opening.plan, past.events))
+        contracts = {step["tool"]: past.opening.tools.get(step["tool"], {}) for step in written["steps"].values()}
+        for entry in self._entries(place):
+            route: RouteFile = entry["route"]
+            if route.values_in(goal) is not None and plain_plan(route.fill(goal)) == written:
+                return route.name if entry["contracts"] == _contracts(contracts) else None
+        return None
+
+    def _judge(self, place: str, name: str, run_id: str, *, is_good: bool) -> str:
         entries = self._entries(place)
         for entry in entries:
             if entry["route"].name == name:
+                if run_id in (known := entry["runs"]):
+                    return "the run was handed over before"
+                entry["runs"] = [*known, run_id][-_REMEMBERED:]
                 entry["failures"] = 0 if is_good else entry["failures"] + 1
                 if entry["failures"] >= _FAILURES:
                     entries.remove(entry)
@@ -153,7 +177,10 @@ class MemoryPlanner:
         # The sentence alone decides: a later plan for it takes the place of an earlier one.
         others = [entry for entry in self._entries(place) if entry["route"].goals != route.goals]
         route = route.model_copy(update={"name": f"{route.name}-{hash_of(route.goals)}"})
-        self._write(place, [*others, {"route": route, "contracts": _contracts(contracts), "failures": 0}][-_MOST:])
+        self._write(
+            place,
+            [*others, {"route": route, "contracts": _contracts(contracts), "failures": 0, "runs": [run_id]}][-_MOST:],
+        )
         return f"stored: {route.goals[0]}"
 
     # The store --------------------------------------------------------------------------------------------
@@ -168,7 +195,15 @@ class MemoryPlanner:
         """Return the plans under a key; one that cannot be read counts as none."""
         try:
             found = json.loads(self._store.get(place, "[]"))
-            return [{**entry, "route": RouteFile.model_validate(entry["route"])} for entry in found]
+            return [
+                {
+                    "route": RouteFile.model_validate(entry["route"]),
+                    "contracts": str(entry["contracts"]),
+                    "failures": int(entry["failures"]),
+                    "runs": list(entry.get("runs", ())),
+                }
+                for entry in found
+            ]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return []
 
