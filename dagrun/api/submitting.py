@@ -23,7 +23,7 @@ from dagrun.journal.following import RecordFollower
 from dagrun.journal.queue import Queues, QueueTicket, RunQueue
 from dagrun.model.codec.event_codec import decode, encode, events_of
 from dagrun.model.event import Event, Opening, RunEnded, RunResumed, RunStarted, RunStopping, RunSuspended
-from dagrun.model.journal import Journal, MarksRecords
+from dagrun.model.journal import Held, Journal, MarksRecords
 from dagrun.model.outcome import Status
 from dagrun.model.policy import Policy
 from dagrun.model.question import ControlLetter
@@ -134,7 +134,7 @@ async def cancel(run_id: str, *, journal: Journal, reason: str = "", by: str = "
         return False
     is_due = True
     while True:
-        is_held = await _is_held(journal, run_id)
+        is_held = (await held_run(journal, run_id)).is_held
         events = [decode(line.text) for line in await follower.news()]
         told = [event for event in events if isinstance(event, RunStopping | RunEnded)]
         if told:
@@ -166,10 +166,18 @@ async def requeue(run_id: str, *, journal: Journal) -> bool:
     return await queue_of(journal).put_back(run_id)
 
 
-async def _is_held(journal: Journal, run_id: str) -> bool:
+async def held_run(journal: Journal, run_id: str) -> Held:
+    """Return which process holds a run.
+
+    Raises:
+        RunNotFound: There is no such run.
+    """
     if isinstance(journal, MarksRecords):
-        return (await journal.held(run_id)).is_held
-    return any(held.is_held for held in await journal.runs() if held.run_id == run_id)
+        return await journal.held(run_id)
+    found = [held for held in await journal.runs() if held.run_id == run_id]
+    if not found:
+        raise RunNotFound(f"there is no run '{run_id}' in this journal")
+    return found[0]
 
 
 async def _stop_on_record(run_id: str, journal: Journal, reason: str, by: str) -> bool:

@@ -134,6 +134,12 @@ output: Final = click.option(
     help="The folder for the files of the run: those that tools write, run.json, artifacts/. Tools look for files to"
     " read there, and then in the current directory.",
 )
+artifacts: Final = click.option(
+    "--artifacts",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="With --journal: the folder for the files of runs, which all that carry out runs share.",
+)
 secrets: Final = click.option(
     "--secret",
     "secrets",

@@ -13,6 +13,8 @@ from dagrun.model.journal import Line
 if TYPE_CHECKING:
     from dagrun.model.event import Event
 
+# All between the name of the user and the host: a password may hold signs that belong elsewhere in an address.
+_PASSWORD: Final = re.compile(r"(?i)(postgres(?:ql)?://[^:@/?#]*):.*@|([?&](?:ssl)?password=)[^&#]*")
 # A run id is the name of a folder, and a word on a command line.
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 
@@ -20,6 +22,11 @@ _RUN_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 def is_run_id(text: str) -> bool:
     """Return whether *text* is a valid run id."""
     return _RUN_ID.fullmatch(text) is not None
+
+
+def without_password(text: str) -> str:
+    """Return the address of a database, or a text with one, without the password in it."""
+    return _PASSWORD.sub(lambda found: f"{found[1]}@" if found[1] is not None else f"{found[2]}…", text)
 
 
 def check_run_id(run_id: str) -> None:

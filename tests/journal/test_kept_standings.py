@@ -14,7 +14,7 @@ import pytest
 import dagrun
 from dagrun import Plan, SQLiteJournal, Step
 from dagrun.cli.records import run_standings
-from dagrun.cli.records.run_records import Records
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.settings import configure
 from dagrun.journal import standing_file
 from dagrun.journal.run_folder import RunPaths
@@ -70,7 +70,7 @@ def age(run: Path) -> None:
 def listed(folder: Path) -> list[run_standings.Known]:
     """Return the list of ``dagrun runs``."""
     flags = {"runs": str(folder), "directory": None, "profile": None}
-    return run_standings.listed(Records(configure(flags)))
+    return run_standings.listed(open_records(configure(flags)))
 
 
 def test_a_warm_list_opens_no_record(tmp_path: Path, opened: list[Path]) -> None:
@@ -206,7 +206,7 @@ def test_what_deletes_runs_reads_their_records(tmp_path: Path, opened: list[Path
     carry_out(tmp_path, "a")
     listed(tmp_path)
     opened.clear()
-    records = Records(configure({"runs": str(tmp_path), "directory": None, "profile": None}))
+    records = open_records(configure({"runs": str(tmp_path), "directory": None, "profile": None}))
     run_standings.standings(records)
     assert opened
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import runs_option
+from dagrun.cli.records.run_records import records_option
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, bounded, columns_of, printable
@@ -39,7 +39,7 @@ MAX_LINES: Final = 200
 
 @click.command(epilog=EPILOG)
 @click.argument("plan", type=click.Path(allow_dash=True), required=False)
-@options.combined(options.tools, options.inputs, options.secrets, options.policy, runs_option, options.directory)
+@options.combined(options.tools, options.inputs, options.secrets, options.policy, records_option, options.directory)
 @click.option(
     "--goals", is_flag=True, help="In place of a plan, check the recorded runs: which goals need no planner any more."
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import runs_option
+from dagrun.cli.records.run_records import records_option
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.user_errors import BadInput
@@ -53,7 +53,9 @@ Exit codes:
     type=click.Choice(["parallel", "sequential"]),
     help="Run each step as soon as it is written and can run; or one step at a time.  [default: parallel]",
 )
-@options.combined(runs_option, options.run_id, options.durability, options.expires_after, options.no_journal)
+@options.combined(
+    records_option, options.artifacts, options.run_id, options.durability, options.expires_after, options.no_journal
+)
 @options.combined(options.as_json, options.events)
 @click.option(
     "-n", "--dry-run", is_flag=True, help="Let the planner write the plan, check it, show what would run; run nothing."

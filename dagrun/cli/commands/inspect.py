@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import run_argument, runs_option
+from dagrun.cli.records.run_records import records_option, run_argument
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
 
@@ -28,7 +28,7 @@ Exit codes: 0, 1 if the record is damaged, 2 if there is no such run or step.
 @run_argument
 @click.argument("step", required=False)
 @click.option("--answers", "with_answers", is_flag=True, help="Show the answers of models on record, whole.")
-@options.combined(options.timeline, runs_option, options.as_json, options.directory)
+@options.combined(options.timeline, records_option, options.as_json, options.directory)
 def inspect(*, run: str, step: str | None, timeline: bool, with_answers: bool, as_json: bool, **flags: Any) -> None:
     """Show what happened in RUN, in order, and the reason of each decision; or only what happened to STEP.
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import Records, complete_run, run_argument, runs_option
+from dagrun.cli.records.run_records import complete_run, open_records, records_option, run_argument
 from dagrun.cli.records.run_standings import Known, verified
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
@@ -41,12 +41,12 @@ def journal() -> None:
 @journal.command(epilog=VERIFY)
 @click.argument("run_ids", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
 @click.option("--all", "is_all", is_flag=True, help="Verify all runs of the folder.")
-@options.combined(runs_option, options.as_json, options.directory)
+@options.combined(records_option, options.as_json, options.directory)
 def verify(*, run_ids: tuple[str, ...], is_all: bool, as_json: bool, **flags: Any) -> int:
     """Check that no record of RUN was changed, that none is missing, and that they follow from each other."""
     if is_all == bool(run_ids):
         raise BadInput("name runs, or all of them by --all")
-    records = Records(configure(flags))
+    records = open_records(configure(flags))
     with data_output() as data:
         listed = verified(records, None if is_all else [records.find(run_id) for run_id in run_ids])
         if as_json:
@@ -77,7 +77,7 @@ def _as_dict(known: Known) -> dict[str, Any]:
 @journal.command(epilog=EXPORT)
 @run_argument
 @click.option("--full", "is_full", is_flag=True, help="Print the records as they were written, personal data included.")
-@options.combined(runs_option, options.directory)
+@options.combined(records_option, options.directory)
 def export(*, run: str, is_full: bool, **flags: Any) -> None:
     """Print the records of RUN, a line of JSON each; the first says how the run was opened.
 
@@ -88,7 +88,7 @@ def export(*, run: str, is_full: bool, **flags: Any) -> None:
     from dagrun.model.codec.event_codec import events_of
     from dagrun.model.redaction.records import shown_lines
 
-    records = Records(configure(flags))
+    records = open_records(configure(flags))
     with data_output() as data:
         name = records.find(run)
         lines = records.lines(name)

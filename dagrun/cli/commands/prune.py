@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import Records, complete_run, runs_option, wait, written_at
+from dagrun.cli.records.run_records import Records, complete_run, open_records, records_option, wait
 from dagrun.cli.records.run_standings import Known, standings
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
@@ -80,7 +80,7 @@ class _Choice:
     is_flag=True,
     help="Delete also runs that can be resumed or are damaged, but never one in use.",
 )
-@options.combined(runs_option, options.as_json, options.directory)
+@options.combined(records_option, options.as_json, options.directory)
 def prune(
     *,
     run_ids: tuple[str, ...],
@@ -95,7 +95,7 @@ def prune(
     The files in the folder of a record are deleted with it. Files that a run has left in an output folder (-o) are
     not. A run that a process holds is never deleted; one that can be resumed, only with --force.
     """
-    records = Records(configure(flags))
+    records = open_records(configure(flags))
     named = frozenset(records.find(run_id) for run_id in run_ids)
     before = None if older_than is None else time.time() - older_than * _DAY
     choice = _Choice(named=named, before=before, is_forced=force)
@@ -122,7 +122,7 @@ def _prune(records: Records, choice: _Choice, *, is_dry: bool) -> tuple[_Found, 
     failed: _Found = []
     for known in standings(records, choice.named or None):
         run_id = known.standing.run_id
-        last = known.standing.last or written_at(records.place(run_id)) / 1e9
+        last = known.standing.last or records.written_at(run_id)
         is_due, why = choice.verdict(known, last)
         if not is_due:
             kept += [(run_id, why)] if why else []

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import Records, run_argument, runs_option
+from dagrun.cli.records.run_records import open_records, records_option, run_argument
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, bounded, columns
@@ -28,13 +28,13 @@ _MAX_STEPS: Final = 1_000
 @click.command(epilog=EPILOG)
 @run_argument
 @click.option("--hash", "only_hash", is_flag=True, help="Print only the hash of the state.")
-@options.combined(runs_option, options.as_json, options.directory)
+@options.combined(records_option, options.as_json, options.directory)
 def replay(*, run: str, only_hash: bool, as_json: bool, **flags: Any) -> None:
     """Rebuild the state of RUN from its record, without calling anything, and print the state of the run and each step.
 
     Equal records have equal hashes of the state on every machine. Neither tools nor a planner are needed.
     """
-    records = Records(configure(flags))
+    records = open_records(configure(flags))
     with data_output() as data:
         past = records.replay(records.find(run))
         status = None if past.status is None else str(past.status)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import Records, complete_run, runs_option
+from dagrun.cli.records.run_records import complete_run, open_records, records_option
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
@@ -64,7 +64,7 @@ Exit codes: 0, 1 if the record is damaged (the report shows its good part), 2 wr
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in the browser.")
 @click.option("--force", is_flag=True, help="Overwrite a file that is no report of dagrun.")
 @click.option("--github", is_flag=True, help="Add the report as Markdown to the summary of the job in GitHub Actions.")
-@options.combined(runs_option, options.as_json, options.directory)
+@options.combined(records_option, options.as_json, options.directory)
 def report(*, source: str, file: str | None, form: str | None, as_json: bool, **flags: Any) -> int:
     """Write a report of RUN: one HTML file that loads nothing, and can be mailed.
 
@@ -146,7 +146,7 @@ def _view(source: str, flags: dict[str, Any]) -> tuple[RunView, str]:
     if source == "-" or path.is_file():
         kept = shortened(view_of(_read(path, source)), flags["values"])
         return (without(kept, Redactor(personal=flags["redact"])) if flags["redact"] else kept), ""
-    records = Records(configure(flags))
+    records = open_records(configure(flags))
     name = records.find(source)
     damage = ""
     try:

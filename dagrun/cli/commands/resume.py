@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import run_argument, runs_option
+from dagrun.cli.records.run_records import records_option, run_argument
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,7 +45,8 @@ def _shared(function: F) -> F:
         options.critics,
         options.compose,
         options.secrets,
-        runs_option,
+        records_option,
+        options.artifacts,
         options.durability,
         click.option(
             "--allow-differences",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import runs_option
+from dagrun.cli.records.run_records import records_option
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.terminal.stdout import Data, data_output
 
@@ -48,7 +48,9 @@ Exit codes:
     type=click.Choice(["parallel", "waves", "sequential"]),
     help="Run each step as soon as it can; or generation by generation; or one step at a time.  [default: parallel]",
 )
-@options.combined(runs_option, options.run_id, options.durability, options.expires_after, options.no_journal)
+@options.combined(
+    records_option, options.artifacts, options.run_id, options.durability, options.expires_after, options.no_journal
+)
 @options.combined(options.as_json, options.events)
 @click.option("-n", "--dry-run", is_flag=True, help="Check the plan, show what would run, and run nothing.")
 @options.combined(options.timeline, options.report, options.page, options.trace, options.verbose, options.quiet)

@@ -10,7 +10,7 @@ import click
 
 from dagrun.cli import options
 from dagrun.cli.records.resume_command import label
-from dagrun.cli.records.run_records import Records, runs_option
+from dagrun.cli.records.run_records import open_records, records_option
 from dagrun.cli.records.run_standings import Known, listed
 from dagrun.cli.records.run_words import what, when
 from dagrun.cli.setup.settings import configure
@@ -35,22 +35,20 @@ _LEAST: Final = 30  # characters for the last two columns; with less, each run i
 
 
 @click.command(epilog=EPILOG)
-@options.combined(runs_option, options.as_json, options.directory)
+@options.combined(records_option, options.as_json, options.directory)
 def runs(*, as_json: bool, **flags: Any) -> int:
     """List the recorded runs, the oldest first, and where each of them stands.
 
     A run that is not over is listed, too. Neither tools nor a planner are needed.
     """
-    records = Records(configure(flags))
+    records = open_records(configure(flags))
     width = columns_of(sys.stdout)
     with data_output() as data:
         found = listed(records)
         if as_json:
-            data.json(
-                {"schema_version": SCHEMA_VERSION, "folder": str(records.folder), "runs": list(map(_dict, found))}
-            )
+            data.json({"schema_version": SCHEMA_VERSION, "folder": records.where, "runs": list(map(_dict, found))})
         elif not found:
-            data.text(f"no runs in {visible(str(records.folder))}")
+            data.text(f"no runs in {visible(records.where)}")
         else:
             data.text("\n".join(_lines(found, width)))
     return int(any(known.standing.stand is Stand.DAMAGED for known in found))

@@ -18,7 +18,7 @@ from dagrun.cli.jobs.execute import unwrapped
 from dagrun.cli.jobs.page_server import LOOPBACK, bound_socket, quiet_server
 from dagrun.cli.jobs.recording import typed_arguments
 from dagrun.cli.records.resume_command import labels_of, options_again
-from dagrun.cli.records.run_records import Records
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.host_objects import opened_deps
 from dagrun.cli.setup.plans import load_plan
 from dagrun.cli.setup.secrets import record_key, secrets_of
@@ -61,7 +61,7 @@ class McpJob:
         self._host = Host(
             toolbox=toolbox,
             labels=labels_of(typed_arguments(), configuration, again),
-            journal=Records(configuration).journal,
+            journal=open_records(configuration).journal,
             policy=limits.policy,
             secrets=secrets_of(configuration),
             record_key=record_key(),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import click
 
 from dagrun.cli.records.metrics_page import metrics_lines, split_lines
-from dagrun.cli.records.run_records import Records, wait
+from dagrun.cli.records.run_records import open_records, wait
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
@@ -20,7 +18,6 @@ from dagrun.evaluate.metrics.alert_rules import Alert, AlertRule, judge, read_ru
 from dagrun.evaluate.metrics.metrics import Metrics, compared, measure
 from dagrun.evaluate.metrics.prometheus_text import prometheus_text
 from dagrun.evaluate.metrics.read_runs import FiguresReader, RecordedRuns, read_time
-from dagrun.model.journal import Journal
 
 
 def show_metrics(flags: dict[str, Any], *, as_json: bool, as_prom: bool) -> int:
@@ -113,18 +110,4 @@ def _show(data: Data, request: _Request, found: Metrics, recorded: RecordedRuns)
 
 
 async def _read(flags: dict[str, Any]) -> RecordedRuns:
-    async with _journal(flags) as journal:
-        return await FiguresReader(journal).read()
-
-
-@asynccontextmanager
-async def _journal(flags: dict[str, Any]) -> AsyncIterator[Journal]:
-    if flags["dsn"] is None:
-        yield Records(configure(flags)).journal
-        return
-    if flags["runs"] is not None:
-        raise BadInput("--runs and --journal both say where the records are; name one")
-    from dagrun.journal.postgres.journal import PostgresJournal
-
-    async with PostgresJournal(flags["dsn"]) as journal:
-        yield journal
+    return await FiguresReader(open_records(configure(flags)).journal).read()

@@ -161,14 +161,14 @@ class OneRun:
     def _save(self, record: dict[str, Any], result: RunResult, folder: RunFolder) -> None:
         """Write ``run.json`` into the output folder, or beside the record; a run with neither leaves none."""
         recording = self._job.recording
-        if folder.path is None and recording is None:
+        if folder.path is None and (recording is None or recording.folder is None):
             return
         from dagrun.observe.view.document import view_of
 
         whole = {**record, "schema_version": RUN_JSON_VERSION, "view": view_of(result, values="full")}
         if folder.path is not None:
             folder.save(whole)
-        elif recording is not None:
+        elif recording is not None and recording.folder is not None:
             write_whole(recording.folder / "run.json", to_json(whole, indent=2) + "\n", mode=0o600)
 
     def _write_report(self, result: RunResult) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,11 +11,10 @@ import click
 
 from dagrun.cli.records.next_steps import NextSteps
 from dagrun.cli.records.resume_command import labels_of, options_again, where_is
-from dagrun.cli.records.run_records import Records, check_new_id
+from dagrun.cli.records.run_records import check_new_id, open_records
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import JournalFailed
-from dagrun.journal.run_folder import make_root
 from dagrun.model.journal import Journal
 from dagrun.model.question import Question
 from dagrun.model.toolbox import Toolbox
@@ -34,7 +32,7 @@ class Recording:
         labels: Notes that are kept with the run, such as the command line.
         expires_after: Seconds after which the record may be deleted; `None` for never.
         parent_artifacts: The folder of the files of a run that is retried, if they are not with its record.
-        folder: The folder of the record.
+        folder: The folder of the record; `None` if it is in a database.
         next_steps: Says how the run can be resumed.
     """
 
@@ -43,7 +41,7 @@ class Recording:
     labels: Mapping[str, Any] = field(default_factory=dict)
     expires_after: float | None = None
     parent_artifacts: Path | None = None
-    folder: Path
+    folder: Path | None
     next_steps: NextSteps
 
 
@@ -71,15 +69,8 @@ def new_record(
             raise BadInput("--run-id names the record of the run, and with --no-journal there is none")
         return None
     run_id = check_new_id(flags["run_id"])
-    records = Records(configuration)
-    try:
-        make_root(records.folder)
-    except JournalFailed as error:
-        raise unusable(error) from error
-    if not os.access(records.folder, os.W_OK | os.X_OK):
-        raise unusable(JournalFailed(f"cannot write to {records.folder}"))
-    if os.path.lexists(records.place(run_id)):
-        raise BadInput(f"there is a run {run_id} in {records.folder} already; choose another name by --run-id")
+    records = open_records(configuration)
+    records.make_ready(run_id)
     days = configuration.settings.expires_after
     again = options_again(configuration, planner, flags)
     return Recording(
@@ -101,7 +92,7 @@ def old_record(
     questions: Iterable[Question],
 ) -> Recording:
     """Return how a run that is resumed is recorded: in the record that it has. *questions* are open."""
-    records = Records(configuration)
+    records = open_records(configuration)
     again = options_again(configuration, flags["planner"], flags)
     return Recording(
         journal=records.journal,

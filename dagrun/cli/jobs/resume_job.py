@@ -16,13 +16,14 @@ from dagrun.cli.jobs.one_run import OneRun
 from dagrun.cli.jobs.recording import Recording, new_record, old_record
 from dagrun.cli.records.output_folder import artifacts_in
 from dagrun.cli.records.resume_command import command_again, label, output_of, quoted, where_is
-from dagrun.cli.records.run_records import Records
+from dagrun.cli.records.run_records import Records, open_records
 from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
 from dagrun.cli.setup.secrets import secrets_of
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox, names_tools
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.journal.base import without_password
 from dagrun.model.policy import Policy
 from dagrun.model.toolbox import Toolbox
 
@@ -40,7 +41,7 @@ class ResumeCommand:
         self._verb: Verb = verb
         self._flags = flags
         self._configuration = configure(flags)
-        records = Records(self._configuration)
+        records = open_records(self._configuration)
         self._run_id = records.find(run_id)
         self._past = records.whole(self._run_id)
         if not names_tools(self._configuration):
@@ -98,9 +99,12 @@ class ResumeCommand:
         if not isinstance(directory, str) or "\0" in directory or not (any(named.values()) or directory != os.getcwd()):
             return self._configuration  # no tools are on record
         if not records.is_own:
-            words = command_again(self._verb, self._run_id, [*again, *where_is(self._configuration)])
+            where = where_is(self._configuration)
+            words = command_again(
+                self._verb, self._run_id, again if tuple(where) in pairwise(again) else [*again, *where]
+            )
             raise BadInput(
-                f"others may have written the records in {records.folder}, so no code that they name is imported; name"
+                f"others may have written the records in {records.where}, so no code that they name is imported; name"
                 f" the tools: {quoted(words)}"
             )
         flags = _absolute(self._flags)
@@ -140,7 +144,11 @@ def _after(words: Sequence[str], option: str) -> tuple[str, ...]:
 
 def _absolute(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return *flags* with paths that hold in every folder."""
-    paths = {name: os.path.abspath(flags[name]) for name in ("policy", "output", "runs", "mcp_pins") if flags.get(name)}
+    paths = {
+        name: os.path.abspath(flags[name])
+        for name in ("policy", "output", "runs", "mcp_pins", "artifacts")
+        if flags.get(name)
+    }
     secrets = tuple(_absolute_secret(text) for text in flags["secrets"])
     return {**flags, **paths, "secrets": secrets}
 
@@ -155,7 +163,8 @@ def _as_given(flags: Mapping[str, Any]) -> list[str]:
     words = [word for option, name in options for value in flags[name] for word in (option, value)]
     words += ["--openapi-url", flags["openapi_url"]] if flags["openapi_url"] else []
     words += ["--mcp-pins", os.path.abspath(flags["mcp_pins"])] if flags.get("mcp_pins") else []
-    return words + (["--runs", os.path.abspath(flags["runs"])] if flags["runs"] else [])
+    words += ["--runs", os.path.abspath(flags["runs"])] if flags["runs"] else []
+    return words + (["--journal", without_password(flags["journal"])] if flags["journal"] else [])
 
 
 def _policy(configuration: Configuration, policy: Policy) -> Policy | None:

@@ -14,7 +14,7 @@ import click
 from dagrun.checks.check_plan import check_plan
 from dagrun.cli.jobs.bench_figures import check_suffix
 from dagrun.cli.jobs.sim_figures import as_dict, draw, table
-from dagrun.cli.records.run_records import folder_of_runs
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.inputs import read_inputs
 from dagrun.cli.setup.plans import load_plan
 from dagrun.cli.setup.secrets import names_of_secrets
@@ -27,7 +27,6 @@ from dagrun.errors import shorten
 from dagrun.evaluate.simulation.policy_variants import MAX_VARIANTS
 from dagrun.evaluate.simulation.simulate import simulate
 from dagrun.evaluate.simulation.simulation import Variant
-from dagrun.journal import durations_file
 
 T = TypeVar("T")
 
@@ -76,7 +75,7 @@ def simulate_plan(
             runs=flags["repeat"],
             seed=flags["seed"],
             people=flags["people"],
-            learned=durations_file.read(folder_of_runs(configuration)),
+            learned=open_records(configuration).durations(),
             on_variant=on_variant,
             **options,
         )

@@ -12,8 +12,8 @@ import click
 
 from dagrun.api.replaying import Replayed
 from dagrun.cli.records.next_steps import answer_command, waits_for
-from dagrun.cli.records.resume_command import command_again, label, quoted
-from dagrun.cli.records.run_records import Records, wait
+from dagrun.cli.records.resume_command import command_again, label, quoted, where_is
+from dagrun.cli.records.run_records import open_records, wait
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.ask_person import login, make_approver
 from dagrun.cli.terminal.display import Display
@@ -42,10 +42,11 @@ class Reply:
 
     def __init__(self, run_id: str, flags: Mapping[str, Any]) -> None:
         self._flags = flags
-        self._records = Records(configure(flags))
+        configuration = configure(flags)
+        self._records = open_records(configuration)
         self._run_id = self._records.find(run_id)
         self._past: Replayed = self._records.whole(self._run_id)
-        self._where = ["--runs", str(self._records.folder)] if flags["runs"] else []
+        self._where = where_is(configuration)
 
     def find(self, about: str | None, *, is_value: bool) -> Question:
         """Return the question that is meant.

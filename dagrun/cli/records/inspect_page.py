@@ -8,7 +8,7 @@ from typing import Any, Final
 from dagrun.api.replaying import Replayed
 from dagrun.cli.records.next_steps import answer_command
 from dagrun.cli.records.resume_command import command_again, label, quoted, where_is
-from dagrun.cli.records.run_records import Records
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.records.run_words import what, when
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.terminal.stdout import Data
@@ -54,7 +54,7 @@ def show_run(
     Raises:
         BadInput: There is no such run or step.
     """
-    records = Records(configuration)
+    records = open_records(configuration)
     name = records.find(run)
     past = records.shown(name)
     if step is not None and step not in past.states:

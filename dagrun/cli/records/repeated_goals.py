@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from dagrun.api.replaying import Replayed
-from dagrun.cli.records.run_records import Records
+from dagrun.cli.records.run_records import Records, open_records
 from dagrun.cli.records.run_standings import standings
 from dagrun.cli.setup.plans import as_written
 from dagrun.cli.setup.settings import Configuration
@@ -22,14 +22,14 @@ _MAX_NAMED: Final = 8
 
 def show_repeated_goals(configuration: Configuration, data: Data, *, as_json: bool) -> None:
     """Print each goal for which a fixed plan would do, with the plan as JSON if *as_json*."""
-    records = Records(configuration)
+    records = open_records(configuration)
     found = repeated_plans(_read(records))
     if as_json:
-        data.json({"schema_version": SCHEMA_VERSION, "folder": str(records.folder), "goals": list(map(_dict, found))})
+        data.json({"schema_version": SCHEMA_VERSION, "folder": records.where, "goals": list(map(_dict, found))})
         return
     width = min(120, max(40, columns_of(sys.stdout)))
     lines = [line for repeated in found for line in _lines(repeated, width)]
-    nothing = f"no goal in {visible(str(records.folder))} has had {LEAST} runs that all took the same steps"
+    nothing = f"no goal in {visible(records.where)} has had {LEAST} runs that all took the same steps"
     data.text("\n".join(lines or [nothing]))
 
 

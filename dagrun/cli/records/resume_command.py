@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from dagrun.cli.setup.settings import PROVIDERS, Configuration, variable
+from dagrun.journal.base import without_password
 
-_PATHS: Final = ("runs", "policy", "output", "mcp_pins")
-_PLAIN: Final = ("max_running", "durability", "deps")
+_PATHS: Final = ("runs", "policy", "output", "mcp_pins", "artifacts")
+_PLAIN: Final = ("journal", "max_running", "durability", "deps")
 _MODEL: Final = ("model", "fast_model", "base_url", "api", "structure", "dialect", "max_output_tokens")
 _MAX_TOKEN: Final = 2_000  # characters
 
@@ -54,7 +55,7 @@ def _services(flags: Mapping[str, Any]) -> list[str]:
 
 def where_is(configuration: Configuration) -> list[str]:
     """Return the options that lead to the records, if they are not in the default folder."""
-    return _setting(configuration, "runs")
+    return _setting(configuration, "runs") + _setting(configuration, "journal")
 
 
 def _setting(configuration: Configuration, name: str) -> list[str]:
@@ -63,7 +64,8 @@ def _setting(configuration: Configuration, name: str) -> list[str]:
         return []
     if name == "max_running" and configuration.settings.mode == "sequential":
         return []
-    return [f"--{name.replace('_', '-')}", os.path.abspath(value) if name in _PATHS else str(value)]
+    text = os.path.abspath(value) if name in _PATHS else without_password(str(value))
+    return [f"--{name.replace('_', '-')}", text]
 
 
 def _is_lost(configuration: Configuration, name: str) -> bool:
@@ -97,7 +99,7 @@ def labels_of(arguments: Sequence[str], configuration: Configuration, again: Seq
     """
     output = configuration.path("output")
     return {
-        "command": [_text(word) for word in _without_values(arguments)],
+        "command": [_text(without_password(word)) for word in _without_values(arguments)],
         "directory": _text(str(Path.cwd())),
         "output": None if output is None else _text(os.path.abspath(output)),
         "again": [_text(word) for word in again],

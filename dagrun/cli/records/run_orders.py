@@ -9,8 +9,9 @@ import anyio
 import click
 
 from dagrun.api.replaying import Replayed
+from dagrun.api.submitting import held_run
 from dagrun.cli.records.resume_command import command_again, label, quoted
-from dagrun.cli.records.run_records import Records, wait
+from dagrun.cli.records.run_records import open_records, wait
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.ask_person import login
 from dagrun.cli.terminal.stdout import data_output
@@ -44,7 +45,7 @@ class RunOrder:
         self._order: Order = order
         self._flags = flags
         self._step = step
-        self._records = Records(configure(flags))
+        self._records = open_records(configure(flags))
         self._run_id = self._records.find(run_id)
         self._past: Replayed = self._records.replay(self._run_id)
 
@@ -67,7 +68,7 @@ class RunOrder:
 
     async def _give(self) -> int:
         journal = self._records.journal
-        held = await journal.held(self._run_id)
+        held = await held_run(journal, self._run_id)
         if not held.is_held:
             return self._nobody()
         follower = RecordFollower(journal, self._run_id)
@@ -83,7 +84,7 @@ class RunOrder:
         await journal.post(self._run_id, letter.model_dump_json().encode())
         with anyio.move_on_after(PATIENCE + 2 * self._past.opening.policy.grace):
             while True:
-                is_held = (await journal.held(self._run_id)).is_held  # before the last records are read
+                is_held = (await held_run(journal, self._run_id)).is_held  # before the last records are read
                 told = [text for line in await follower.news() if (text := told_by(letter, decode(line.text)))]
                 if told:
                     return self._say("done", told[0])

@@ -1,7 +1,7 @@
-"""Where the runs of a folder stand: each is read by itself, so that a damaged one hides no other.
+"""Where the runs of a folder or a database stand: each is read by itself, so that a damaged one hides no other.
 
-A list keeps what it has read of each run that is not going on, in the folder of the run. The next list reads only the
-records that have changed since.
+A list of a folder keeps what it has read of each run that is not going on, in the folder of the run. The next list
+reads only the records that have changed since.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dagrun.cli.records.folder_records import FolderRecords
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
 from dagrun.journal import standing_file
 from dagrun.journal.run_folder import RunPaths
@@ -43,23 +44,26 @@ _Reader = Callable[["Held", "Sequence[Line]"], Known]
 
 
 def listed(records: Records) -> list[Known]:
-    """Return where the runs of a folder stand, as far as possible by what an earlier list has kept."""
+    """Return where the runs stand, as far as possible by what an earlier list has kept."""
+    if not isinstance(records, FolderRecords):
+        return standings(records)
     found = (_kept(records, run_id) or _read_and_kept(records, run_id) for run_id in records.names())
     return [known for known in found if known is not None]
 
 
-def _kept(records: Records, run_id: str) -> Known | None:
+def _kept(records: FolderRecords, run_id: str) -> Known | None:
     text = standing_file.read(RunPaths(records.place(run_id)))
     kept = None if text is None else KeptStanding.from_text(run_id, text)
     return None if kept is None else Known(kept.standing, kept.records, kept.labels)
 
 
-def _read_and_kept(records: Records, run_id: str) -> Known | None:
+def _read_and_kept(records: FolderRecords, run_id: str) -> Known | None:
     paths = RunPaths(records.place(run_id))
     try:
         state = paths.state()
         found: list[KeptStanding] = []
-        known = _read(records, records.held(run_id), lambda held, lines: _counted(held, lines, found))
+        held = records.held(run_id)
+        known = _known(held, _lines(records, run_id), lambda held, lines: _counted(held, lines, found))
     except (RunNotFound, OSError):  # it was deleted a moment ago
         return None
     if found and found[0].can_be_kept:
@@ -68,20 +72,20 @@ def _read_and_kept(records: Records, run_id: str) -> Known | None:
 
 
 def standings(records: Records, wanted: Iterable[str] | None = None) -> list[Known]:
-    """Return where the runs of a folder stand by their records, for what deletes some of them.
+    """Return where the runs stand by their records, for what deletes some of them.
 
     Args:
-        records: The folder.
+        records: The records.
         wanted: The names of the runs; `None` for all.
     """
     return _read_all(records, wanted, _counted)
 
 
 def verified(records: Records, wanted: Iterable[str] | None = None) -> list[Known]:
-    """Return where the runs of a folder stand, after a look at each record whether its events follow from each other.
+    """Return where the runs stand, after a look at each record whether its events follow from each other.
 
     Args:
-        records: The folder.
+        records: The records.
         wanted: The names of the runs; `None` for all.
     """
     return _read_all(records, wanted, _replayed)
@@ -89,22 +93,31 @@ def verified(records: Records, wanted: Iterable[str] | None = None) -> list[Know
 
 def _read_all(records: Records, wanted: Iterable[str] | None, reader: _Reader) -> list[Known]:
     names = None if wanted is None else frozenset(wanted)
-    found = (_read(records, held, reader) for held in records.all_held() if names is None or held.run_id in names)
-    return [known for known in found if known is not None]
+    return [_known(held, found, reader) for held, found in records.each(names)]
 
 
-def _read(records: Records, held: Held, reader: _Reader) -> Known | None:
-    run_id, owner = held.run_id, held.owner if held.is_held else ""
+def _lines(records: Records, run_id: str) -> list[Line] | JournalError:
     try:
-        lines = records.lines(run_id)
-        if not lines:  # it is just beginning, or was killed while it began
-            return Known(Standing(run_id=run_id, stand=Stand.RUNNING if owner else Stand.EMPTY, owner=owner), 0)
-        return reader(held, lines)
-    except RunNotFound:  # it was deleted a moment ago
-        return None
+        return records.lines(run_id)
     except (JournalDamaged, JournalFailed) as error:
-        reason = f"record {error.seq}: {error.reason}" if isinstance(error, JournalDamaged) else str(error)
-        return Known(Standing(run_id=run_id, stand=Stand.DAMAGED, reason=shorten(reason)), fault=error)
+        return error
+
+
+def _known(held: Held, found: list[Line] | JournalError, reader: _Reader) -> Known:
+    run_id, owner = held.run_id, held.owner if held.is_held else ""
+    if isinstance(found, JournalError):
+        return _unreadable(run_id, found)
+    if not found:  # it is just beginning, or was killed while it began
+        return Known(Standing(run_id=run_id, stand=Stand.RUNNING if owner else Stand.EMPTY, owner=owner), 0)
+    try:
+        return reader(held, found)
+    except (JournalDamaged, JournalFailed) as error:
+        return _unreadable(run_id, error)
+
+
+def _unreadable(run_id: str, error: JournalError) -> Known:
+    reason = f"record {error.seq}: {error.reason}" if isinstance(error, JournalDamaged) else str(error)
+    return Known(Standing(run_id=run_id, stand=Stand.DAMAGED, reason=shorten(reason)), fault=error)
 
 
 def _counted(held: Held, lines: Sequence[Line], found: list[KeptStanding] | None = None) -> Known:

@@ -99,6 +99,17 @@ def names_of_secrets(value: Any) -> Iterator[tuple[str, str]]:
         )
 
 
+def database(value: Any) -> Iterator[tuple[str, str]]:
+    """Check for the address of a database. The fault does not show it: there may be a password in it."""
+    if not isinstance(value, str):
+        yield from text(value)
+    elif not value.startswith(("postgresql://", "postgres://")):
+        yield (
+            "",
+            "it must be an address that begins with postgresql://; for records in a folder there is the field runs",
+        )
+
+
 def address(value: Any) -> Iterator[tuple[str, str]]:
     """Refuse an address with a password or a key in it, as ``config show`` and errors show the address."""
     if not isinstance(value, str):

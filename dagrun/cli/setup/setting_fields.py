@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from dagrun.cli.setup import setting_checks
 from dagrun.cli.setup.toml_files import fault_lines
 from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.journal.base import without_password
 
 if TYPE_CHECKING:
     from dagrun.llm.prices import Price
@@ -43,6 +44,8 @@ class Settings:
         mode: How steps are scheduled.
         output: The folder for the files that a run leaves.
         runs: The folder of the records of runs.
+        journal: The database of the records of runs, in place of a folder: ``postgresql://user@host/database``.
+        artifacts: The folder for the files of runs whose records are in a database, shared by all that carry out runs.
         durability: What a record survives once the run relies on it: the end of the process, or a power cut.
         expires_after: Days after which the record of a run may be deleted.
         secrets: Sources of secrets: ``NAME=env:VARIABLE``, ``NAME=file:PATH``, or ``NAME`` for the variable ``NAME``.
@@ -72,6 +75,8 @@ class Settings:
     mode: Mode = "parallel"
     output: str | None = None
     runs: str | None = None
+    journal: str | None = None
+    artifacts: str | None = None
     durability: Level = "process"
     expires_after: float | None = None
     secrets: Sequence[str] = ()
@@ -95,6 +100,7 @@ class Settings:
         values |= {"constraints": list(values["constraints"]), "prompts": dict(values["prompts"])}
         values |= {"openapi": dict(values["openapi"]), "mcp": dict(values["mcp"])}
         values |= {"mcp_files": list(values["mcp_files"])}
+        values["journal"] = values["journal"] and without_password(values["journal"])
         return values | {"tools": list(values["tools"]), "secrets": list(values["secrets"]), "prices": plain}
 
 
@@ -118,6 +124,8 @@ _CHECKS: Final[Mapping[str, setting_checks.Check]] = {
     "mode": setting_checks.one_of("parallel", "waves", "sequential"),
     "output": setting_checks.text,
     "runs": setting_checks.text,
+    "journal": setting_checks.database,
+    "artifacts": setting_checks.text,
     "durability": setting_checks.one_of("process", "power"),
     "expires_after": setting_checks.positive,
     "secrets": setting_checks.names_of_secrets,

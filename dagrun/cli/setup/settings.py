@@ -160,6 +160,8 @@ _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "mode": str,
     "output": str,
     "runs": str,
+    "journal": str,
+    "artifacts": str,
     "durability": str,
     "expires_after": _number,
     "secrets": _list,
@@ -179,6 +181,10 @@ ANTHROPIC: Final = "anthropic"
 
 # The variables in which the libraries of providers look for the address of a server, by planner; "" is for all others.
 PROVIDERS: Final[Mapping[str, str]] = {"": "OPENAI_BASE_URL", ANTHROPIC: "ANTHROPIC_BASE_URL"}
+
+
+# Where the records of runs are: the nearest place that names one of these says so.
+_PLACES: Final = frozenset(("runs", "journal"))
 
 
 def names_in(planner: str) -> list[str]:
@@ -201,6 +207,9 @@ def configure(flags: Mapping[str, Any], environment: Mapping[str, str] | None = 
     here = Path.cwd()
     given = {name: value for name, value in flags.items() if name in SETTINGS and value}
     given |= {name: list(given[name]) for name in ("tools", "mcp_files", "secrets") if name in given}
+    if "journal" in given and "://" not in given["journal"]:  # a folder; more than one name of it is an error below
+        _refuse_two_places(given, COMMAND_LINE)
+        given["runs"] = given.pop("journal")
     if services := services_given(flags.get("openapi") or (), flags.get("include") or (), flags.get("openapi_url")):
         given["openapi"] = services
     files, project = _files(here, environment)
@@ -217,9 +226,21 @@ def configure(flags: Mapping[str, Any], environment: Mapping[str, str] | None = 
         fitting = checked(found, origin.name)
         if "base_url" in fitting and "base_url" not in values:
             address_for = fitting.get("planner")
-        for name in fitting.keys() - values.keys():
+        _refuse_two_places(fitting, origin.name)
+        is_placed = not _PLACES.isdisjoint(values)
+        for name in fitting.keys() - values.keys() - (_PLACES if is_placed else set()):
             values[name], origins[name] = fitting[name], _named(origin, name)
     return _guarded(Configuration(Settings(**values), origins, address_for, project))
+
+
+def _refuse_two_places(given: Mapping[str, Any], source: str) -> None:
+    """Refuse two places for the records of runs.
+
+    Raises:
+        BadInput: There are two.
+    """
+    if given.keys() >= _PLACES:
+        raise BadInput(f"{source}: runs and journal both say where the records are; name one")
 
 
 def _guarded(configuration: Configuration) -> Configuration:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import click
 
 from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.journal.base import without_password
 from dagrun.journal.private_folders import keep_private
 
 # What a setting would do, for people.
@@ -34,6 +35,8 @@ _MEANING: Final[Mapping[str, str]] = {
     "secrets": "pass secrets of yours to tools",
     "prices": "decide how much a model costs, so that a limit on cost may not hold",
     "runs": "use records of runs that it brings along",
+    "journal": "use records of runs in this database, and write them there",
+    "artifacts": "write files of runs into this folder",
     "output": "write files outside of its own folder",
     "policy": "loosen what a policy forbids by default, or set up tools",
 }
@@ -144,7 +147,7 @@ class SettingsFile:
     def _shown(self, name: str) -> str:
         if name not in self.fields:
             return ""
-        text = json.dumps(self.fields[name], default=str, ensure_ascii=False)
+        text = without_password(json.dumps(self.fields[name], default=str, ensure_ascii=False))
         return f" = {text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + '…'}"
 
     def _answers(self) -> list[Path]:

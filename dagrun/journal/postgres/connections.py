@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from dagrun.errors import DagrunError, JournalFailed
+from dagrun.journal.base import without_password
 from dagrun.journal.postgres.statements import Sql, prepare
 from dagrun.model.journal import Durability
 
@@ -180,7 +181,7 @@ def is_passing(error: BaseException) -> bool:
 def _place(dsn: str) -> str:
     """Return the address of the database for messages, without the password."""
     try:
-        parts = urlsplit(dsn)
+        parts = urlsplit(without_password(dsn))
         where = (parts.netloc.rpartition("@")[2] + parts.path).strip("/")
     except ValueError:
         where = ""

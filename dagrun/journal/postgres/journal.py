@@ -199,6 +199,15 @@ class PostgresJournal(Readable):
         rows = await self._ask(lambda connection: connection.fetch(self._sql.list))
         return [Held(row["run_id"], owner_text(row), is_held(row)) for row in rows]
 
+    async def newest(self) -> str | None:
+        """Return the name of the run that was made last; `None` if there is none.
+
+        Raises:
+            JournalFailed: The runs cannot be read.
+        """
+        found: str | None = await self._ask(lambda connection: connection.fetchval(self._sql.newest))
+        return found
+
     async def answer_key(self, run_id: str) -> str:
         """Return the secret that each answer for the run must carry: a row that whoever may use the schema can read.
 

@@ -69,6 +69,7 @@ class Sql:
         self.find = f"SELECT {holding} FROM {runs} WHERE run_id = $1"
         self.lock = f"{self.find} FOR UPDATE"
         self.list = f"SELECT {holding} FROM {runs} ORDER BY run_id"
+        self.newest = f"SELECT run_id FROM {runs} ORDER BY number DESC LIMIT 1"
         self.records = f"SELECT seq, text, digest FROM {records} WHERE run = $1 ORDER BY seq"
         self.records_after = f"""SELECT records.seq, text, records.digest FROM {records} AS records
             WHERE run = $1 AND records.seq > $2 ORDER BY records.seq"""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import Records, runs_option
+from dagrun.cli.records.run_records import Records, open_records, records_option
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
@@ -51,7 +51,7 @@ Exit codes: 0, 2 wrong usage.
 
 
 @click.command(epilog=EPILOG)
-@options.combined(runs_option)
+@options.combined(records_option)
 @click.option("--since", metavar="TIME", help="Learn from runs that began then or later: 7d, 2026-11-20.")
 @click.option("--min-runs", type=click.IntRange(min=1), default=1, show_default=True, help="Successes that it takes.")
 @click.option(
@@ -79,7 +79,7 @@ def learn(*, min_runs: int, folder: str | None, is_forced: bool, as_json: bool, 
     except ContractError as error:
         raise BadInput(str(error)) from error
     with data_output() as data:
-        records = Records(configure(flags))
+        records = open_records(configure(flags))
         runs, skipped = _planned_runs(records, since)
         learned = learn_routes(runs, min_runs=min_runs)
         written = _Written() if folder is None else _write(Path(folder), learned, records, is_forced=is_forced)

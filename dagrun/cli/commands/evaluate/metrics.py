@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import runs_option
+from dagrun.cli.records.run_records import records_option
 from dagrun.evaluate.metrics.definitions import CALL_METRICS, RUN_METRICS, Definition
 from dagrun.evaluate.metrics.metrics import GROUPINGS
 
@@ -60,14 +60,7 @@ Exit codes: 0, 1 if the comparison of a rule holds, 2 wrong usage.
 
 
 @click.command(epilog=EPILOG)
-@options.combined(runs_option)
-@click.option(
-    "--journal",
-    "dsn",
-    metavar="DSN",
-    help="The database of a journal in PostgreSQL, in place of a folder; its password comes from PGPASSWORD or a"
-    " password file.",
-)
+@options.combined(records_option)
 @click.option("--since", metavar="TIME", help="Count runs that began then or later: 7d, 12h, 2026-11-20.")
 @click.option("--until", metavar="TIME", help="Count runs that began before.")
 @click.option("--by", default="", metavar="WHAT", help=f"Make groups by {', '.join(GROUPINGS)}.")

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import runs_option
+from dagrun.cli.records.run_records import records_option
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
 
@@ -38,7 +38,7 @@ Failures: a part of the calls, and how they fail (by default: connection):
     options.secrets,
     options.policy,
     options.max_running,
-    runs_option,
+    records_option,
     options.directory,
 )
 @click.option("--repeat", type=click.IntRange(1, 100_000), default=1_000, show_default=True, help="Runs of a variant.")

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import run_argument, runs_option
+from dagrun.cli.records.run_records import records_option, run_argument
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,7 +39,7 @@ def _shared(function: F) -> F:
     return options.combined(
         click.option("--reason", default="", metavar="TEXT", help="The reason, for the record."),
         click.option("--by", metavar="NAME", help="Your name, for the record.  [default: your login name]"),
-        runs_option,
+        records_option,
         options.as_json,
         options.directory,
     )(function)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import runs_option
+from dagrun.cli.records.run_records import records_option
 
 SERVE: Final = """
 \b
@@ -77,7 +77,7 @@ def mcp() -> None:
     is_flag=True,
     help="Offer no tool answer: people answer by dagrun approve, and the run continues by dagrun resume.",
 )
-@options.combined(runs_option, options.durability, options.directory)
+@options.combined(records_option, options.artifacts, options.durability, options.directory)
 def serve(**flags: Any) -> int:
     """Serve plans over stdin and stdout, or over HTTP, until the caller has gone.
 

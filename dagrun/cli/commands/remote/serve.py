@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import Records, runs_option
+from dagrun.cli.records.run_records import open_records, records_option
 from dagrun.cli.setup.settings import configure
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ The token of the page is made anew each time; DAGRUN_PAGE_TOKEN sets it.
 
 
 @click.command(epilog=EPILOG)
-@options.combined(runs_option, options.directory)
+@options.combined(records_option, options.artifacts, options.directory)
 @options.port
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="The address.  [default: 127.0.0.1]")
 @click.option(
@@ -48,7 +48,7 @@ def serve(**flags: Any) -> int:
 
     from dagrun.cli.jobs.page_server import PageServer
 
-    records = Records(configure(flags))
+    records = open_records(configure(flags))
     anyio.run(_serve, PageServer(records.journal, flags))
     return 0
 
