@@ -101,7 +101,7 @@ class ResumeCommand:
         if not records.is_own:
             where = where_is(self._configuration)
             words = command_again(
-                self._verb, self._run_id, again if tuple(where) in pairwise(again) else [*again, *where]
+                self._verb, self._run_id, again if where and where[1] in _after(again, where[0]) else [*again, *where]
             )
             raise BadInput(
                 f"others may have written the records in {records.where}, so no code that they name is imported; name"
