@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from dagrun.cli.options import combined
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
@@ -29,6 +28,7 @@ LAST: Final = "last"  # names the run of this project that was written to last
 _MAX_NAMED: Final = 10
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def new_run_id() -> str:
@@ -275,17 +275,20 @@ def complete_run(context: click.Context, parameter: click.Parameter, incomplete:
 
 
 run_argument: Final = click.argument("run", metavar="RUN", shell_complete=complete_run)
-records_option: Final = combined(
-    click.option(
-        "--runs",
-        metavar="DIR",
-        type=click.Path(file_okay=False),
-        help="The folder of the records of runs; or set DAGRUN_RUNS.  [default: a folder of the user]",
-    ),
-    click.option(
-        "--journal",
-        metavar="URL",
-        help="The database of the records of runs, in place of a folder: postgresql://USER@HOST/NAME; or set"
-        " DAGRUN_JOURNAL. Its password comes from PGPASSWORD or a password file.",
-    ),
+_runs: Final = click.option(
+    "--runs",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="The folder of the records of runs; or set DAGRUN_RUNS.  [default: a folder of the user]",
 )
+_journal: Final = click.option(
+    "--journal",
+    metavar="URL",
+    help="The database of the records of runs, in place of a folder: postgresql://USER@HOST/NAME; or set"
+    " DAGRUN_JOURNAL. Its password comes from PGPASSWORD or a password file.",
+)
+
+
+def records_option(function: F) -> F:
+    """Add the options that say where the records of runs are."""
+    return _runs(_journal(function))
