@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from command_line import TOOLS, Shell, shell
-from dagrun.cli.records.run_records import wait
+from dagrun.cli.records.record_place import wait
 from dagrun.journal.sqlite.journal import SQLiteJournal
 
 __all__ = ["shell"]

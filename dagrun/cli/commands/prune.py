@@ -10,7 +10,8 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import Records, complete_run, open_records, records_option, wait
+from dagrun.cli.records.record_place import Records, wait
+from dagrun.cli.records.run_records import complete_run, open_records, records_option
 from dagrun.cli.records.run_standings import Known, standings
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output

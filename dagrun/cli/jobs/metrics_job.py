@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from dagrun.cli.records.metrics_page import metrics_lines, split_lines
-from dagrun.cli.records.run_records import open_records, wait
+from dagrun.cli.records.record_place import wait
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, printable

@@ -15,8 +15,9 @@ from dagrun.cli.jobs.job import Job, ResumeOrRetry, Verb
 from dagrun.cli.jobs.one_run import OneRun
 from dagrun.cli.jobs.recording import Recording, new_record, old_record
 from dagrun.cli.records.output_folder import artifacts_in
+from dagrun.cli.records.record_place import Records
 from dagrun.cli.records.resume_command import command_again, label, output_of, quoted, where_is
-from dagrun.cli.records.run_records import Records, open_records
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
 from dagrun.cli.setup.secrets import secrets_of
 from dagrun.cli.setup.settings import Configuration, configure

@@ -12,8 +12,9 @@ import click
 
 from dagrun.api.replaying import Replayed
 from dagrun.cli.records.next_steps import answer_command, waits_for
+from dagrun.cli.records.record_place import wait
 from dagrun.cli.records.resume_command import command_again, label, quoted, where_is
-from dagrun.cli.records.run_records import open_records, wait
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.ask_person import login, make_approver
 from dagrun.cli.terminal.display import Display

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import click
 
-from dagrun.cli.records.run_records import Records, wait
+from dagrun.cli.records.record_place import Records, wait
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.decide.durations import Durations

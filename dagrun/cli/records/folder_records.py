@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dagrun.cli.records.run_records import Records
+from dagrun.cli.records.record_place import Records
 from dagrun.cli.setup.settings import COMMAND_LINE, Configuration, project_folder
 from dagrun.cli.setup.trust import state_folder
 from dagrun.cli.terminal.user_errors import BadInput

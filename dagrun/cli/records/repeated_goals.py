@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from dagrun.api.replaying import Replayed
-from dagrun.cli.records.run_records import Records, open_records
+from dagrun.cli.records.record_place import Records
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.records.run_standings import standings
 from dagrun.cli.setup.plans import as_written
 from dagrun.cli.setup.settings import Configuration

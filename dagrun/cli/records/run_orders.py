@@ -10,8 +10,9 @@ import click
 
 from dagrun.api.replaying import Replayed
 from dagrun.api.submitting import held_run
+from dagrun.cli.records.record_place import wait
 from dagrun.cli.records.resume_command import command_again, label, quoted
-from dagrun.cli.records.run_records import open_records, wait
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.ask_person import login
 from dagrun.cli.terminal.stdout import data_output

@@ -18,7 +18,7 @@ from dagrun.observe.record_tally import tally_of
 from dagrun.observe.run_standing import KeptStanding, Stand, Standing, standing_of
 
 if TYPE_CHECKING:
-    from dagrun.cli.records.run_records import Records
+    from dagrun.cli.records.record_place import Records
     from dagrun.model.journal import Held, Line
 
 

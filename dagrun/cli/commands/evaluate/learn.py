@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import Records, open_records, records_option
+from dagrun.cli.records.record_place import Records
+from dagrun.cli.records.run_records import open_records, records_option
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
