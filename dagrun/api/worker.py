@@ -29,7 +29,7 @@ class Worker:
 
     A run whose worker has ended, or has lost its connection for longer than a lease, is taken over by another worker,
     as `resume` takes over a run: a call with an effect that was cut off is in doubt, and is not made again by itself. A
-    worker leaves the runs alone whose tools differ from its own.
+    worker leaves the runs alone whose tools differ from its own; those that no worker fits for an hour become stuck.
 
     Args:
         engine: Where the runs are carried out, open; its ceilings hold in this process alone.
@@ -57,7 +57,7 @@ class Worker:
         self._queue = queue_of(options["journal"])
         self._pools = tuple(pools)
         self._room = anyio.Semaphore(at_once)
-        self._refused: set[str] = set()
+        self._refused: dict[str, str] = {}  # builds that it does not fit, and what differs
         self._runs: set[Run] = set()
         self._is_stopping = False
         self._looking = anyio.CancelScope()
@@ -84,7 +84,7 @@ class Worker:
     async def _next(self) -> ClaimedTape:
         """Wait for the next run."""
         while True:
-            wanted = Wanted(pools=self._pools, refused=tuple(self._refused))
+            wanted = Wanted(pools=self._pools, refused=dict(self._refused))
             try:
                 tape = await self._queue.claim(wanted)
                 if tape is not None:
@@ -138,7 +138,7 @@ class Worker:
         reason = shorten("; ".join([str(error), *error.differences]), _MOST_REASON)
         build = build_of(last_opening(events_of(tape.run_id, tape.lines)))
         if error.differences:
-            self._refused.add(build)
+            self._refused[build] = reason
             _LOG.warning("runs like %s are left to another worker: %s", tape.run_id, reason)
             tape.leave(QueueStanding.QUEUED, reason, is_untouched=True)
         else:

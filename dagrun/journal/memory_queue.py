@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -58,11 +59,15 @@ class _Row:
         ticket: How it is queued.
         due: When it may be claimed, by the clock of the loop.
         number: How many runs were submitted before.
+        queued: Since when it is in the queue, by the clock of the loop; not before it is due.
+        fitted: When a worker that fits it released it, by the clock of the loop.
     """
 
     ticket: QueueTicket
     due: float
     number: int
+    queued: float
+    fitted: float = -math.inf
     standing: QueueStanding = QueueStanding.QUEUED
     takeovers: int = 0
     reason: str = ""
@@ -97,12 +102,13 @@ class MemoryQueue:
         await tape.aclose()
         # Not before `time` says so; on the clock of the loop, which may be virtual.
         due = anyio.current_time() + max(0.0, ticket.not_before - time.time())
-        self._rows[run_id] = _Row(ticket, due, self._submitted)
+        self._rows[run_id] = _Row(ticket, due, self._submitted, due)
         self._submitted += 1
         self._ring()
 
     async def claim(self, wanted: Wanted) -> HandedTape | None:
         """Take over one run that may be claimed; see `RunQueue.claim`."""
+        self._leave_unfit(wanted)
         while (run_id := await self._next(wanted)) is not None:
             row = self._rows[run_id]
             takeovers = row.takeovers + (row.standing is QueueStanding.RUNNING)
@@ -118,7 +124,8 @@ class MemoryQueue:
     async def wait(self, wanted: Wanted) -> None:
         """Wait until there may be something to claim; see `RunQueue.wait`."""
         dues = [row.due for row in self._rows.values() if self._fits(row, wanted) and row.standing in _OPEN]
-        later = [due for due in dues if due > anyio.current_time()]
+        dues += [self._unfit_at(row, wanted) for row in self._rows.values() if self._is_refused(row, wanted)]
+        later = [due for due in dues if anyio.current_time() < due < math.inf]
         if await self._next(wanted) is None:
             with anyio.move_on_after(min(later) - anyio.current_time() if later else None):
                 await self._news.wait()
@@ -147,6 +154,7 @@ class MemoryQueue:
         if row.standing not in (QueueStanding.WAITING, QueueStanding.STUCK):
             return False
         row.standing, row.reason, row.takeovers = QueueStanding.QUEUED, "", 0
+        row.queued = anyio.current_time()
         self._ring()
         return True
 
@@ -164,7 +172,7 @@ class MemoryQueue:
         """Put a run that waits back into the queue: a letter has come."""
         row = self._rows.get(run_id)
         if row is not None and row.standing is QueueStanding.WAITING:
-            row.standing = QueueStanding.QUEUED
+            row.standing, row.queued = QueueStanding.QUEUED, anyio.current_time()
             self._ring()
 
     def forget(self, run_id: str) -> None:
@@ -177,6 +185,8 @@ class MemoryQueue:
         (row.standing, row.reason), row.takeovers = left.standing, left.takeovers
         if row.standing is QueueStanding.WAITING and tape.has_unread_letters:
             row.standing = QueueStanding.QUEUED
+        if not left.is_untouched:
+            row.queued = row.fitted = anyio.current_time()
         self._ring()
 
     def _ring(self) -> None:
@@ -192,6 +202,30 @@ class MemoryQueue:
             if row.standing in _OPEN and row.due <= now and run_id not in held and self._fits(row, wanted)
         ]
         return min(free, key=lambda run_id: (-rows[run_id].ticket.priority, rows[run_id].number), default=None)
+
+    def _leave_unfit(self, wanted: Wanted) -> None:
+        """Say of runs of refused builds what differs, and set those aside that no worker fits."""
+        for row in self._rows.values():
+            if self._is_refused(row, wanted):
+                row.reason = wanted.refused[row.ticket.build]
+                if self._unfit_at(row, wanted) <= anyio.current_time():
+                    row.standing = QueueStanding.STUCK
+
+    def _unfit_at(self, row: _Row, wanted: Wanted) -> float:
+        """Return when a run of a refused build is stuck, if no worker takes up a run of its build before."""
+        kin = [each for each in self._rows.values() if self._are_kin(each, row)]
+        if any(each.standing is QueueStanding.RUNNING for each in kin):
+            return math.inf  # a worker that fits it has something to do; its release is news
+        return max(row.queued, *(each.fitted for each in kin)) + wanted.unfit_after
+
+    @staticmethod
+    def _is_refused(row: _Row, wanted: Wanted) -> bool:
+        is_left = row.standing is QueueStanding.QUEUED and row.ticket.build in wanted.refused
+        return is_left and row.ticket.pool in wanted.pools
+
+    @staticmethod
+    def _are_kin(one: _Row, two: _Row) -> bool:
+        return (one.ticket.pool, one.ticket.build) == (two.ticket.pool, two.ticket.build)
 
     @staticmethod
     def _fits(row: _Row, wanted: Wanted) -> bool:

@@ -6,8 +6,8 @@ of its own: whether somebody carries the run out is known from the lease of the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
@@ -71,13 +71,16 @@ class Wanted:
 
     Attributes:
         pools: The pools that it works for.
-        refused: The builds that it does not fit.
+        refused: The builds that it does not fit, and what differs.
         max_takeovers: How often a run is taken over; once more, and it is stuck: it probably kills its workers.
+        unfit_after: Seconds after which a run of a refused build is stuck, if it has been in the queue for so long, and
+            no run of its build and pool was carried out in this time: no worker fits it.
     """
 
     pools: Sequence[str] = ("default",)
-    refused: Collection[str] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
     max_takeovers: int = 3
+    unfit_after: float = 3600.0
 
 
 class ClaimedTape(Tape, Protocol):
@@ -93,7 +96,8 @@ class ClaimedTape(Tape, Protocol):
         Args:
             standing: The standing.
             reason: Why, in words.
-            is_untouched: Whether the run was only looked at: its takeovers stay as they were before the claim.
+            is_untouched: Whether the run was only looked at: its takeovers, and since when it is in the queue, stay as
+                they were before the claim.
         """
         ...
 
@@ -122,6 +126,8 @@ class RunQueue(Protocol):
 
         That is a run that is ``queued``, or ``running`` though its lease has expired. No two claims get the same run. A
         run whose record is damaged, or that was taken over too often, becomes ``stuck``, and the next one is claimed.
+        Runs of refused builds are left to others, with what differs as the reason, and become ``stuck`` when no worker
+        fits them; see `Wanted`. That may be up to a minute late.
 
         Raises:
             JournalFailed: The store does not answer.
@@ -181,17 +187,20 @@ class Departure:
         takeovers_before: The takeovers before the claim.
         chosen: The standing that the worker has chosen, and why.
         takeovers: The takeovers after the release.
+        is_untouched: Whether the run was only looked at.
     """
 
     last: bytes = b""
     takeovers_before: int = 0
     chosen: tuple[QueueStanding, str] | None = None
     takeovers: int = 0
+    is_untouched: bool = False
 
     def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
         """Choose a standing; see `ClaimedTape.leave`."""
         self.chosen = standing, reason
         self.takeovers = self.takeovers_before if is_untouched else 0
+        self.is_untouched = is_untouched
 
     @property
     def standing(self) -> tuple[QueueStanding, str]:

@@ -258,3 +258,53 @@ async def test_what_cannot_be_submitted_is_refused_at_once() -> None:
         await _followed("none", journal)
     with pytest.raises(RunNotFound):
         await dagrun.cancel("none", journal=journal)
+
+
+async def test_a_run_that_no_worker_fits_for_an_hour_is_stuck_with_the_differences() -> None:
+    """A rolling deploy that forgot a run; somebody puts it back for a worker that fits. What fits is not held up."""
+    journal, old, new = MemoryJournal(), Shop(version="1"), Shop(version="2")
+    left = [await dagrun.submit(PLAN, tools=old.tools, journal=journal) for _ in range(2)]
+    fits = await dagrun.submit(PLAN, tools=new.tools, journal=journal)
+    async with dagrun.Engine() as engine:
+
+        async def nearly_an_hour() -> None:
+            await _followed(fits, journal)
+            await anyio.sleep(3500)
+            standings = await _standings(journal)
+            assert [standings[name].standing for name in left] == [QueueStanding.QUEUED] * 2
+            assert all("version" in standings[name].reason for name in left)
+
+        async def an_hour() -> None:
+            await nearly_an_hour()
+            await anyio.sleep(200)
+            standings = await _standings(journal)
+            assert [standings[name].standing for name in left] == [QueueStanding.STUCK] * 2
+            assert all("version" in standings[name].reason for name in left)
+
+        await _run(dagrun.Worker(engine, journal=journal, tools=new.tools), until=an_hour)
+        assert await dagrun.requeue(left[0], journal=journal)
+
+        async def end() -> None:
+            await _followed(left[0], journal)
+
+        await _run(*(dagrun.Worker(engine, journal=journal, tools=shop.tools) for shop in (new, old)), until=end)
+    assert (old.paid, new.paid) == ([7], [7])
+    assert (await _standings(journal))[left[1]].standing is QueueStanding.STUCK
+
+
+async def test_a_rolling_deploy_makes_no_run_stuck_that_has_a_worker() -> None:
+    """Workers of both builds go on for hours; runs of the old one wait for their busy worker, and all end."""
+    journal, old, new = MemoryJournal(), Shop(seconds=1000, version="1"), Shop(version="2")
+    ids = [await dagrun.submit(PLAN, tools=old.tools, journal=journal) for _ in range(6)]
+    ids += [await dagrun.submit(PLAN, tools=new.tools, journal=journal) for _ in range(6)]
+    async with dagrun.Engine() as engine:
+        workers = [dagrun.Worker(engine, at_once=1, journal=journal, tools=shop.tools) for shop in (old, new)]
+
+        async def until() -> None:
+            with anyio.fail_after(20_000):
+                while await journal.queue.runs([QueueStanding.QUEUED, QueueStanding.RUNNING]):
+                    await anyio.sleep(100)
+
+        await _run(*workers, until=until)
+    assert (old.paid, new.paid) == ([7] * 6, [7] * 6)
+    assert {each.standing for each in await journal.queue.runs()} == {QueueStanding.ENDED}

@@ -131,6 +131,50 @@ async def test_a_machine_without_a_place_for_files_gives_a_run_back(
     assert await journal.queue.claim(Wanted()) is not None
 
 
+async def test_a_claim_whose_answer_was_lost_is_found_again(
+    postgres: str, journal: PostgresJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also before a run that would come first by now; and it counts as no takeover."""
+    queue = journal.queue
+    await queue.submit(RUN, b'{"n":1}', QueueTicket())
+    reached, ask = [0], queue._ask
+
+    async def loses_the_answer(act: Any) -> Any:
+        reached[0] += 1
+        if reached[0] == 2:  # the first one only looks whether the server is there
+            assert (await ask(act))[0].run_id == RUN
+            await journal.queue.submit("urgent", b'{"n":1}', QueueTicket(priority=9))
+        return await ask(act)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(queue, "_ask", loses_the_answer)
+        tape = await queue.claim(Wanted())
+    assert tape is not None
+    assert tape.run_id == RUN
+    assert {each.run_id: (each.standing, each.takeovers) for each in await queue.runs()} == {
+        RUN: (QueueStanding.RUNNING, 0),
+        "urgent": (QueueStanding.QUEUED, 0),
+    }
+    await tape.aclose()
+
+
+async def test_a_run_that_is_left_by_its_last_fitting_worker_is_stuck_in_the_end(
+    postgres: str, journal: PostgresJournal
+) -> None:
+    """Its lease has expired, and no other worker takes it over; an hour after that it is named."""
+    queue, deployed = journal.queue, Wanted(refused={"old": "its tools differ"})
+    await queue.submit(RUN, b'{"n":1}', QueueTicket(build="old"))
+    tape = await _leave_to_itself(postgres, journal)
+    say(postgres, f"UPDATE {queue.schema}.queue SET queued = queued - interval '3 hours'")
+    assert await queue.claim(deployed) is None
+    assert [each.standing for each in await queue.runs()] == [QueueStanding.RUNNING]
+    say(postgres, f"UPDATE {queue.schema}.runs SET expires = now() - interval '1 hour'")
+    async with await _another(postgres, journal) as later:
+        assert await later.queue.claim(deployed) is None
+    assert [(each.standing, each.reason) for each in await queue.runs()] == [(QueueStanding.STUCK, "its tools differ")]
+    await tape.aclose()
+
+
 async def test_a_look_without_work_leaves_the_takeovers(postgres: str, journal: PostgresJournal) -> None:
     """A worker that does not fit a run must not hide that the run ends others."""
     queue = journal.queue

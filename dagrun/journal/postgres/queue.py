@@ -80,6 +80,8 @@ class PostgresQueue:
         self._journal = journal
         self._sql = journal.sql.queue
         self._is_there = False
+        self._left_builds: tuple[str, ...] = ()
+        self._leave_next = 0.0
 
     async def submit(self, run_id: str, first: bytes, ticket: QueueTicket, *, connection: Any = None) -> None:
         """Create a run without an owner, and queue it; see `RunQueue.submit`.
@@ -114,11 +116,18 @@ class PostgresQueue:
 
     async def claim(self, wanted: Wanted) -> PostgresTape | None:
         """Take over one run that may be claimed; see `RunQueue.claim`."""
-        claim = token_hex(16)
+        claim, may_have_taken = token_hex(16), False
         await self._ask(_nothing)  # as `PostgresJournal` does: reaching the server can be cancelled
+        await self._leave_unfit(wanted)
+
+        async def act(connection: Connection) -> TakenRun | str | None:
+            nonlocal may_have_taken
+            is_retry, may_have_taken = may_have_taken, True
+            return await self._claim(wanted, claim, connection, is_retry=is_retry)
+
         while True:
             with anyio.CancelScope(shield=True):
-                taken = await self._ask(partial(self._claim, wanted, claim))
+                taken = await self._ask(act)
                 if taken is None:
                     return None
                 if not isinstance(taken, str):
@@ -181,11 +190,24 @@ class PostgresQueue:
         # An earlier try may have succeeded, whose answer was lost with its connection.
         return bool(await connection.fetchval(self._sql.is_ours, *values[:2]))
 
-    async def _claim(self, wanted: Wanted, claim: str, connection: Connection) -> TakenRun | str | None:
+    async def _leave_unfit(self, wanted: Wanted) -> None:
+        """Say of runs of refused builds what differs, and set those aside that no worker fits; not at each claim."""
+        now, builds = anyio.current_time(), tuple(wanted.refused)
+        if not builds or (builds == self._left_builds and now < self._leave_next):
+            return
+        self._left_builds, self._leave_next = builds, now + min(_LATEST, wanted.unfit_after / 10)
+        values = (list(wanted.pools), list(builds), list(wanted.refused.values()), wanted.unfit_after)
+        await self._ask(lambda connection: connection.execute(self._sql.leave_unfit, *values))
+
+    async def _claim(
+        self, wanted: Wanted, claim: str, connection: Connection, *, is_retry: bool
+    ) -> TakenRun | str | None:
         """Claim a run; return why the next one was set aside instead, or `None` if there is none."""
         sql, journal = self._sql, self._journal
         async with connection.transaction(isolation="read_committed"):
-            row = await connection.fetchrow(sql.find_next, list(wanted.pools), list(wanted.refused), claim)
+            row = await connection.fetchrow(sql.find_claimed, claim) if is_retry else None
+            if row is None:
+                row = await connection.fetchrow(sql.find_next, list(wanted.pools), list(wanted.refused))
             if row is None:
                 return None
             takeovers = row["takeovers"] + row["is_takeover"]
@@ -203,8 +225,8 @@ class PostgresQueue:
         try:
             anchor = await journal.new_files(taken, lines)
         except Exception as error:  # of this machine: the run is for whoever has a place for its files
-            back = (str(QueueStanding.QUEUED), str(error), row["takeovers"])
-            await release(connection, sql, (taken.number, taken.token), back, [])
+            left.leave(QueueStanding.QUEUED, str(error), is_untouched=True)
+            await release(connection, sql, (taken.number, taken.token), left, [])
             raise
         return taken, lines, anchor, str(key or ""), left
 

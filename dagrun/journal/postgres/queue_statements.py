@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from asyncpg import Connection
 
+    from dagrun.journal.queue import Departure
+
 
 class QueueSql:
     """The statements about the queue of one schema.
@@ -36,7 +38,9 @@ class QueueSql:
             f"""CREATE TABLE IF NOT EXISTS {queue} (
                 run bigint PRIMARY KEY REFERENCES {runs} ON DELETE CASCADE,
                 standing text NOT NULL, pool text NOT NULL, build text NOT NULL, priority integer NOT NULL,
-                not_before timestamptz NOT NULL, takeovers integer NOT NULL DEFAULT 0, reason text NOT NULL DEFAULT ''
+                not_before timestamptz NOT NULL, takeovers integer NOT NULL DEFAULT 0, reason text NOT NULL DEFAULT '',
+                queued timestamptz NOT NULL DEFAULT clock_timestamp(), -- since when it is in the queue
+                fitted timestamptz NOT NULL DEFAULT '-infinity' -- when a worker that fits it has released it
             ) WITH (fillfactor = 50)""",
             f"""CREATE INDEX IF NOT EXISTS queue_open ON {queue} (pool, priority DESC, run)
                 WHERE standing IN ('queued', 'running')""",
@@ -58,12 +62,14 @@ class QueueSql:
         claimable = f"""FROM {queue} AS queue JOIN {runs} AS run ON run.number = queue.run
             WHERE queue.standing IN ('queued', 'running') AND queue.pool = ANY ($1::text[])
                 AND NOT queue.build = ANY ($2::text[])"""
-        # `run.claim = $3` finds what an earlier try has taken, whose answer was lost with its connection.
-        self.find_next = f"""SELECT run.number, run.run_id, run.token, run.seq, run.digest, queue.takeovers,
-                queue.standing = 'running' AND run.claim <> $3 AS is_takeover
-            {claimable} AND queue.not_before <= clock_timestamp()
-                AND (run.expires < clock_timestamp() OR run.claim = $3)
+        columns = "run.number, run.run_id, run.token, run.seq, run.digest, queue.takeovers"
+        self.find_next = f"""SELECT {columns}, queue.standing = 'running' AS is_takeover
+            {claimable} AND queue.not_before <= clock_timestamp() AND run.expires < clock_timestamp()
             ORDER BY queue.priority DESC, queue.run LIMIT 1 FOR NO KEY UPDATE OF queue, run SKIP LOCKED"""
+        # What an earlier try has taken, whose answer was lost with its connection.
+        self.find_claimed = f"""SELECT {columns}, false AS is_takeover
+            FROM {queue} AS queue JOIN {runs} AS run ON run.number = queue.run
+            WHERE queue.standing = 'running' AND run.claim = $1 FOR NO KEY UPDATE OF queue, run SKIP LOCKED"""
         self.take = f"""WITH taken AS (UPDATE {queue} SET standing = 'running', reason = '', takeovers = $6
                 WHERE run = $1)
             UPDATE {runs} SET token = $2, owner = $3, claim = $4,
@@ -73,12 +79,36 @@ class QueueSql:
                 AND queue.not_before < 'infinity'"""
         self.open = f"UPDATE {queue} SET standing = 'running', reason = '' WHERE run = $1 RETURNING takeovers"
         self.set_aside = f"UPDATE {queue} SET standing = 'stuck', reason = $2 WHERE run = $1"
+        # A build is alive where a run of it is, or was a while ago, in the hands of a worker. Rows are locked in order,
+        # and without waiting: two workers may say this at once.
+        self.leave_unfit = f"""WITH refused AS (
+                SELECT * FROM unnest($2::text[], $3::text[]) AS refused (build, differences)
+            ), alive AS (
+                SELECT DISTINCT queue.pool, queue.build
+                FROM {queue} AS queue JOIN {runs} AS run ON run.number = queue.run
+                WHERE queue.fitted > clock_timestamp() - make_interval(secs => $4)
+                    OR queue.standing = 'running' AND run.expires > clock_timestamp() - make_interval(secs => $4)
+            ), left_alone AS (
+                SELECT queue.run, refused.differences,
+                    greatest(queue.queued, queue.not_before) < clock_timestamp() - make_interval(secs => $4)
+                        AND NOT EXISTS (SELECT FROM alive WHERE (alive.pool, alive.build) = (queue.pool, queue.build))
+                        AS is_unfit
+                FROM {queue} AS queue JOIN refused ON refused.build = queue.build
+                WHERE queue.standing IN ('queued', 'running') AND queue.pool = ANY ($1::text[])
+                ORDER BY queue.run FOR NO KEY UPDATE OF queue SKIP LOCKED
+            )
+            UPDATE {queue} AS queue SET reason = left_alone.differences,
+                standing = CASE WHEN left_alone.is_unfit THEN 'stuck' ELSE queue.standing END
+            FROM left_alone WHERE queue.run = left_alone.run
+                AND (left_alone.is_unfit OR queue.standing = 'queued' AND queue.reason = '')"""
         self.lock = f"SELECT FROM {queue} WHERE run = $1 FOR NO KEY UPDATE"
         self.release = f"""WITH freed AS (
                 UPDATE {runs} SET token = token + 1, owner = '', claim = '', expires = '-infinity'
                 WHERE number = $1 AND {self.fence} RETURNING number
             ), released AS (
-                UPDATE {queue} SET reason = $4, takeovers = $5, standing = CASE
+                UPDATE {queue} SET reason = $4, takeovers = $5,
+                    queued = CASE WHEN $8 THEN queued ELSE clock_timestamp() END,
+                    fitted = CASE WHEN $8 THEN fitted ELSE clock_timestamp() END, standing = CASE
                     WHEN $3 = 'waiting' AND EXISTS (
                         SELECT FROM {letters} AS letter WHERE letter.run = $1 AND NOT letter.id = ANY ($6::text[])
                     ) THEN 'queued' ELSE $3 END
@@ -87,7 +117,8 @@ class QueueSql:
             SELECT pg_notify($7, pool) FROM released WHERE standing = 'queued'"""
         self.wake = f"""WITH woken AS (
                 UPDATE {queue} AS queue SET
-                    standing = CASE WHEN standing = 'waiting' THEN 'queued' ELSE standing END
+                    standing = CASE WHEN standing = 'waiting' THEN 'queued' ELSE standing END,
+                    queued = CASE WHEN standing = 'waiting' THEN clock_timestamp() ELSE queued END
                 FROM {runs} AS run WHERE run.run_id = $1 AND queue.run = run.number RETURNING standing, pool
             )
             SELECT pg_notify($2, pool) FROM woken WHERE standing = 'queued'"""
@@ -98,14 +129,15 @@ class QueueSql:
         self.find = f"""SELECT queue.standing FROM {queue} AS queue JOIN {runs} AS run ON run.number = queue.run
             WHERE run.run_id = $1 FOR NO KEY UPDATE OF queue"""
         self.put_back = f"""WITH back AS (
-                UPDATE {queue} AS queue SET standing = 'queued', reason = '', takeovers = 0
+                UPDATE {queue} AS queue SET standing = 'queued', reason = '', takeovers = 0,
+                    queued = clock_timestamp()
                 FROM {runs} AS run WHERE run.run_id = $1 AND queue.run = run.number RETURNING pool
             )
             SELECT pg_notify($2, pool) FROM back"""
 
 
 async def release(
-    connection: Connection, sql: QueueSql, claim: tuple[int, int], left: tuple[str, str, int], seen: list[str]
+    connection: Connection, sql: QueueSql, claim: tuple[int, int], left: Departure, seen: list[str]
 ) -> None:
     """Release a run and write its standing, unless another process has taken it over.
 
@@ -113,9 +145,11 @@ async def release(
         connection: The connection.
         sql: The statements.
         claim: The number of the run, and the token of its owner.
-        left: The standing, the reason and the takeovers from now on.
+        left: How it is released.
         seen: The letters that the owner has seen: none of them puts the run back into the queue.
     """
+    standing, reason = left.standing
+    values = (*claim, str(standing), reason, left.takeovers, seen, sql.channel, left.is_untouched)
     async with connection.transaction(isolation="read_committed"):
         await connection.execute(sql.lock, claim[0])
-        await connection.execute(sql.release, *claim, *left, seen, sql.channel)
+        await connection.execute(sql.release, *values)

@@ -246,9 +246,8 @@ class PostgresWriter(WriteQueue):
 
     async def _release_to_queue(self, connection: Connection) -> None:
         assert self.left is not None
-        (standing, reason), takeovers = self.left.standing, self.left.takeovers
-        claim, left = (self.claim.number, self.claim.token), (str(standing), reason, takeovers)
-        await queue_statements.release(connection, self._connections.sql.queue, claim, left, self.seen_letters)
+        claim = (self.claim.number, self.claim.token)
+        await queue_statements.release(connection, self._connections.sql.queue, claim, self.left, self.seen_letters)
 
 
 def lost(run_id: str) -> OwnerLost:

@@ -32,6 +32,14 @@ _CLAIMABLE: Final = """FROM queue WHERE standing IN ('queued', 'running')
     AND pool IN (SELECT value FROM json_each(?)) AND build NOT IN (SELECT value FROM json_each(?))"""
 _NEXT: Final = f"SELECT * {_CLAIMABLE} AND not_before <= ? ORDER BY priority DESC, number"
 _DUE: Final = f"SELECT * {_CLAIMABLE} ORDER BY standing = 'queued', not_before"  # those that run, then the soonest
+# A build is alive where a run of it is in the hands of a worker, or was a while ago.
+_LEFT: Final = """SELECT *, max(queued, not_before) < :before AND NOT EXISTS (
+        SELECT 1 FROM queue AS other WHERE other.pool = queue.pool AND other.build = queue.build
+            AND (other.fitted > :before OR other.standing = 'running' AND other.number <> queue.number)
+    ) AS is_unfit FROM queue WHERE standing IN ('queued', 'running')
+    AND pool IN (SELECT value FROM json_each(:pools)) AND build IN (SELECT value FROM json_each(:builds))"""
+_WAKE: Final = "standing = 'queued', queued = ?"
+_PUT_BACK: Final = f"{_WAKE}, reason = '', takeovers = 0"
 _LIST: Final = "SELECT * FROM queue WHERE json_array_length(?1) = 0 OR standing IN (SELECT value FROM json_each(?1))"
 
 
@@ -68,6 +76,8 @@ class SQLiteQueue:
         self._table = QueueTable(journal.folder, journal.durability, journal.busy_seconds)
         # Who holds a run, by its ticket, and by its token: looked up once for as long as its lease lasts.
         self._known: dict[tuple[str, int], Holding] = {}
+        self._left_builds: tuple[str, ...] = ()
+        self._leave_next = 0.0
 
     async def submit(self, run_id: str, first: bytes, ticket: QueueTicket, *, connection: Any = None) -> None:
         """Create a run without an owner, and queue it; see `RunQueue.submit`.
@@ -104,8 +114,7 @@ class SQLiteQueue:
 
     async def put_back(self, run_id: str) -> bool:
         """Queue a run again that waits or is stuck; see `RunQueue.put_back`."""
-        back = "standing = 'queued', reason = '', takeovers = 0"
-        return await anyio.to_thread.run_sync(self._queue_again, run_id, back, ("waiting", "stuck"))
+        return await anyio.to_thread.run_sync(self._queue_again, run_id, _PUT_BACK, ("waiting", "stuck"))
 
     @property
     def is_there(self) -> bool:
@@ -126,7 +135,7 @@ class SQLiteQueue:
 
     def wake(self, run_id: str) -> None:
         """Put a run that waits back into the queue: a letter has come."""
-        self._queue_again(run_id, "standing = 'queued'", ("waiting",))
+        self._queue_again(run_id, _WAKE, ("waiting",))
 
     def forget(self, ticket: str) -> None:
         """Forget a run that was deleted."""
@@ -142,11 +151,11 @@ class SQLiteQueue:
         make_root(self._journal.folder)
         self._table.make()
         name = token_hex(16)
-        values = (name, run_id, ticket.pool, ticket.build, ticket.priority, ticket.not_before)
+        values = (name, run_id, ticket.pool, ticket.build, ticket.priority, ticket.not_before, time.time())
         with self._table.transaction() as rows:
             rows.execute(
-                """INSERT INTO queue (ticket, run_id, standing, pool, build, priority, not_before)
-                VALUES (?, ?, 'queued', ?, ?, ?, ?)""",
+                """INSERT INTO queue (ticket, run_id, standing, pool, build, priority, not_before, queued)
+                VALUES (?, ?, 'queued', ?, ?, ?, ?, ?)""",
                 values,
             )
         try:
@@ -160,6 +169,7 @@ class SQLiteQueue:
         if not self._table.is_there:
             return None
         with self._table.transaction() as rows:
+            self._leave_unfit(rows, wanted)
             for row in rows.execute(_NEXT, (*_filter(wanted), time.time())).fetchall():
                 if not self._is_free(row):
                     continue
@@ -179,6 +189,21 @@ class SQLiteQueue:
                     _take(rows, submitted, takeovers)
                     return taken
         return None
+
+    def _leave_unfit(self, rows: sqlite3.Connection, wanted: Wanted) -> None:
+        """Say of runs of refused builds what differs, and set those aside that no worker fits; not at each claim."""
+        now, builds = time.monotonic(), tuple(wanted.refused)
+        if not builds or (builds == self._left_builds and now < self._leave_next):
+            return
+        self._left_builds, self._leave_next = builds, now + min(_LATEST, wanted.unfit_after / 10)
+        pools, refused = _filter(wanted)
+        found = {"before": time.time() - wanted.unfit_after, "pools": pools, "builds": refused}
+        for row in rows.execute(_LEFT, found).fetchall():
+            reason = wanted.refused[row["build"]]
+            if row["is_unfit"] and self._is_free(row):
+                _set_aside(rows, row, reason)
+            elif row["standing"] == QueueStanding.QUEUED and not row["reason"]:
+                rows.execute("UPDATE queue SET reason = ? WHERE number = ?", (reason, row["number"]))
 
     def _is_free(self, row: sqlite3.Row) -> bool:
         """Return whether a run is there, and nobody carries it out."""
@@ -253,7 +278,7 @@ class SQLiteQueue:
         with self._table.transaction() as rows:
             changed = rows.execute(
                 f"UPDATE queue SET {change} WHERE ticket = ? AND standing IN (SELECT value FROM json_each(?))",
-                (ticket, json.dumps(standings)),
+                (time.time(), ticket, json.dumps(standings)),
             ).rowcount
         if changed:
             ring(self._table.folder)

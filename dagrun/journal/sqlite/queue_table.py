@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,12 +28,13 @@ from dagrun.model.journal import Durability
 
 FOLDER: Final = ".queue"  # not the name of a run
 FORMAT: Final = 1
+# `queued` is since when it is in the queue, and `fitted` when a worker that fits it has released it.
 _TABLES: Final = (
     """CREATE TABLE queue (
         number INTEGER PRIMARY KEY AUTOINCREMENT, ticket TEXT NOT NULL UNIQUE, run_id TEXT NOT NULL,
         standing TEXT NOT NULL, pool TEXT NOT NULL, build TEXT NOT NULL, priority INTEGER NOT NULL,
         not_before REAL NOT NULL, takeovers INTEGER NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '',
-        token INTEGER NOT NULL DEFAULT 0
+        token INTEGER NOT NULL DEFAULT 0, queued REAL NOT NULL, fitted REAL NOT NULL DEFAULT 0
     )""",
     """CREATE INDEX queue_open ON queue (priority DESC, number) WHERE standing IN ('queued', 'running')""",
     f"PRAGMA user_version={FORMAT}",
@@ -144,9 +146,11 @@ class SubmittedRun:
             standing, reason = self.left.standing
             if standing is QueueStanding.WAITING and has_unseen(self._paths, self.seen_letters):
                 standing = QueueStanding.QUEUED
+            now = None if self.left.is_untouched else time.time()
             database.execute(
-                "UPDATE queue SET standing = ?, reason = ?, takeovers = ? WHERE ticket = ? AND token = ?",
-                (standing, reason, self.left.takeovers, self.ticket, self.token),
+                """UPDATE queue SET standing = ?, reason = ?, takeovers = ?, queued = ifnull(?, queued),
+                fitted = ifnull(?, fitted) WHERE ticket = ? AND token = ?""",
+                (standing, reason, self.left.takeovers, now, now, self.ticket, self.token),
             )
         if standing is QueueStanding.QUEUED:
             ring(self._table.folder)

@@ -129,7 +129,7 @@ class QueueRules(Store):
             await queue.submit("elsewhere", FIRST, QueueTicket(pool="big"))
             await queue.submit("unfit", FIRST, QueueTicket(build="old"))
             await queue.submit("later", FIRST, QueueTicket(not_before=time.time() + 3600))
-            assert await queue.claim(Wanted(refused=["old"])) is None
+            assert await queue.claim(Wanted(refused={"old": "its tools differ"})) is None
             both = Wanted(pools=["default", "big"])
             got = [await _claimed(queue, both) for _ in range(2)]
             assert [tape.run_id for tape in got] == ["elsewhere", "unfit"]
@@ -154,6 +154,50 @@ class QueueRules(Store):
                 assert not woken.is_set()
                 await queue.submit(RUN, FIRST, QueueTicket())
                 await woken.wait()
+
+    async def test_a_run_that_no_worker_fits_is_stuck_after_a_while(self) -> None:
+        """With what differs; before, it says so, too, and is in the queue. Those that fit somebody are left alone."""
+        patient = Wanted(refused={"old": "its tools differ", "busy": "other tools"})
+        async with self.queue() as (_, queue):
+            await queue.submit(RUN, FIRST, QueueTicket(build="old"))
+            assert await queue.claim(patient) is None
+            assert await _reasons(queue) == {RUN: (QueueStanding.QUEUED, "its tools differ")}
+            for run_id in ("held", "behind"):
+                await queue.submit(run_id, FIRST, QueueTicket(build="busy"))
+            await queue.submit("later", FIRST, QueueTicket(build="old", not_before=time.time() + 3600))
+            await queue.submit("elsewhere", FIRST, QueueTicket(build="old", pool="big"))
+            held = await _claimed(queue, Wanted(refused={"old": ""}))
+            await anyio.sleep(0.6)
+            impatient = Wanted(refused=patient.refused, unfit_after=0.5)
+            assert await queue.claim(impatient) is None
+            found = await _reasons(queue)
+            assert found.pop(RUN) == (QueueStanding.STUCK, "its tools differ")
+            assert found.pop("behind") == (QueueStanding.QUEUED, "other tools")
+            assert {run_id: standing for run_id, (standing, _) in found.items()} == {
+                "held": QueueStanding.RUNNING,
+                "later": QueueStanding.QUEUED,
+                "elsewhere": QueueStanding.QUEUED,
+            }
+            assert await queue.put_back(RUN)
+            await held.aclose()
+            assert await queue.claim(impatient) is None  # it is in the queue for a moment; and a worker fits the others
+            assert await queue.runs([QueueStanding.STUCK]) == []
+            tapes = [await _claimed(queue) for _ in range(2)]
+            assert [tape.run_id for tape in tapes] == [RUN, "held"]
+            for tape in tapes:
+                await tape.aclose()
+
+    async def test_a_look_of_a_worker_that_does_not_fit_is_no_sign_of_life(self) -> None:
+        """The run is as long in the queue as before."""
+        async with self.queue() as (_, queue):
+            await queue.submit(RUN, FIRST, QueueTicket(build="old"))
+            for _ in range(2):
+                await anyio.sleep(0.15)
+                tape = await _claimed(queue)
+                tape.leave(QueueStanding.QUEUED, "its tools differ", is_untouched=True)
+                await tape.aclose()
+            assert await queue.claim(Wanted(refused={"old": "its tools differ"}, unfit_after=0.2)) is None
+            assert await _reasons(queue) == {RUN: (QueueStanding.STUCK, "its tools differ")}
 
     # Releasing --------------------------------------------------------------------------------------------------------
 
@@ -271,6 +315,10 @@ async def _claimed(queue: RunQueue, wanted: Wanted = ANY) -> ClaimedTape:
     tape = await queue.claim(wanted)
     assert tape is not None
     return tape
+
+
+async def _reasons(queue: RunQueue) -> dict[str, tuple[QueueStanding, str]]:
+    return {each.run_id: (each.standing, each.reason) for each in await queue.runs()}
 
 
 async def _ended(queue: RunQueue, last: Event | None) -> None:
