@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from dagrun.evaluate.learning.memory_planner import MemoryPlanner
     from dagrun.evaluate.metrics.metrics import Metrics
     from dagrun.evaluate.metrics.read_runs import metrics
+    from dagrun.evaluate.simulation.failure_model import failure_rates
     from dagrun.evaluate.simulation.simulate import simulate
     from dagrun.evaluate.simulation.simulation import Simulation, Variant
     from dagrun.graph.budget import Budget
@@ -188,6 +189,7 @@ _NAMES = {
         "QuestionNotFound RecordRefused RunExists RunFailed RunHeld RunNotFound SpliceRefused StepNotFound "
         "ToolError UnknownFormat UnknownTool WrongRecordKey"
     ),
+    "dagrun.evaluate.simulation.failure_model": "failure_rates",
     "dagrun.evaluate.simulation.simulate": "simulate",
     "dagrun.evaluate.simulation.simulation": "Simulation Variant",
     "dagrun.model_tools.agent_tool": "agent_tool",
@@ -432,6 +434,7 @@ __all__ = [
     "draft",
     "env",
     "event_types",
+    "failure_rates",
     "follow",
     "guarded",
     "input",

@@ -158,3 +158,24 @@ def test_a_plan_that_cannot_run_is_refused_as_elsewhere(shell: Shell) -> None:
 
     assert refused.code == 3
     assert json.loads(refused.out)["status"] == "refused"
+
+
+def test_failures_are_learned_from_the_records_if_asked_for(shell: Shell) -> None:
+    """As often as ``dagrun metrics`` says; a rate of its own comes first."""
+    plan = shell.plan({"id": "one", "tool": "fail"}, {"id": "two", "tool": "add", "args": {"a": 1}})
+    for number in range(3):
+        shell("run", plan, *TOOLS, "--run-id", f"r{number}")
+    calls = int(shell("metrics", "--by", "tool", "--json").json["groups"]["fail"]["calls"]["value"])
+    times = ["--duration", "fail=1", "--duration", "add=1", "--repeat", "20"]
+
+    never = shell("sim", plan, *TOOLS, *times)
+    assert "Failures" not in never.out
+    assert "100.0%" in never.out
+    learned = shell("sim", plan, *TOOLS, *times, "--fail", "learned")
+    assert (
+        f"Failures: fail {calls} of {calls} recorded calls (refused {calls}); add 0 of 3 recorded calls" in learned.out
+    )
+    assert "0.0% (" in learned.out
+    own = shell("sim", plan, *TOOLS, *times, "--fail", "learned", "--fail", "fail=0", "--json").json
+    assert own["failures"]["fail"] == "0:connection"
+    assert own["variants"][0]["success"]["value"] == 1

@@ -71,6 +71,9 @@ def expect_figures(past: Replayed, texts: Sequence[bytes]) -> set[str]:
     assert counted.attempts == len(attempts)
     assert sum(calls.ended for calls in counted.calls) == len(ended)
     assert sum(calls.succeeded for calls in counted.calls) == ended.count(State.SUCCEEDED)
+    for calls in counted.calls:
+        assert sum(calls.failures.values()) == calls.judged - calls.succeeded
+        assert min(calls.failures.values(), default=0) >= 0
     assert counted.replans == graph.replans
     assert counted.refused == sum(isinstance(event, PatchRefused) for event in past.events)
     assert counted.questions == sum(isinstance(event, QuestionAsked) for event in past.events)

@@ -89,6 +89,8 @@ def _remarks(simulation: Simulation) -> Iterator[str]:
             ended = ", ".join(f"{count / variant.runs:.1%} {status}" for status, count in counts.items())
             yield f"Not succeeded{_with(variant)}: {ended}"
     yield "Durations: " + "; ".join(f"{name} {text}" for name, text in simulation.durations.items())
+    if simulation.failures:
+        yield "Failures: " + "; ".join(f"{name} {text}" for name, text in simulation.failures.items())
     yield "Taken for granted:"
     yield from (f"- {note}" for note in simulation.notes)
 

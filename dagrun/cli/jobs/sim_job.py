@@ -14,6 +14,7 @@ import click
 from dagrun.checks.check_plan import check_plan
 from dagrun.cli.jobs.bench_figures import check_suffix
 from dagrun.cli.jobs.sim_figures import as_dict, draw, table
+from dagrun.cli.records.record_place import wait
 from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.inputs import read_inputs
 from dagrun.cli.setup.plans import load_plan
@@ -24,12 +25,14 @@ from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import columns_of, is_drawable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
+from dagrun.evaluate.simulation.failure_model import FailureModel, failure_rates
 from dagrun.evaluate.simulation.policy_variants import MAX_VARIANTS
 from dagrun.evaluate.simulation.simulate import simulate
 from dagrun.evaluate.simulation.simulation import Variant
 
 T = TypeVar("T")
 
+_LEARNED: Final = "learned"
 _WORDS: Final[Mapping[str, Any]] = {"on": True, "off": False, "none": None}
 
 
@@ -53,7 +56,7 @@ def simulate_plan(
     plot = None if flags["plot"] is None else check_suffix(Path(flags["plot"]).absolute())
     options: dict[str, Any] = {
         "durations": _named("--duration", flags["durations"], str),
-        "failures": _named("--fail", flags["failures"], str),
+        "failures": _named("--fail", [text for text in flags["failures"] if text != _LEARNED], str),
         "items": _named("--items", flags["items"], _count),
         "outputs": _named("--returns", flags["returns"], _json),
         "costs": _named("--cost", flags["costs"], _amount),
@@ -76,6 +79,7 @@ def simulate_plan(
             seed=flags["seed"],
             people=flags["people"],
             learned=open_records(configuration).durations(),
+            learned_failures=_recorded_failures(configuration) if _LEARNED in flags["failures"] else None,
             on_variant=on_variant,
             **options,
         )
@@ -85,6 +89,11 @@ def simulate_plan(
         data.text(table(simulation, plan, columns_of(sys.stdout)))
     if plot is not None:
         draw(simulation, plot)
+
+
+def _recorded_failures(configuration: Configuration) -> dict[str, FailureModel]:
+    journal = open_records(configuration).journal
+    return wait(lambda: failure_rates(journal=journal))
 
 
 @contextmanager

@@ -49,7 +49,9 @@ class _Count:
     is_plain: bool = True  # whether the critical path follows from spans
     running: dict[str, tuple[float, str]] = field(default_factory=dict)  # by step: the start of the call, and its tool
     spans: dict[str, list[float]] = field(default_factory=dict)  # by step: the first start and the last end
-    judged: dict[str, tuple[str, bool]] = field(default_factory=dict)  # by step: the tool of its last call, and success
+    judged: dict[str, tuple[str, str]] = field(
+        default_factory=dict
+    )  # by step: the tool of its last call, and its fault
     asked: dict[str, tuple[float, str]] = field(default_factory=dict)  # by question: the time of day, and its kind
     models: dict[int, tuple[float, str]] = field(default_factory=dict)  # calls of models without an end
     planner_calls: set[int] = field(default_factory=set)  # those without an end
@@ -205,12 +207,26 @@ def _ended_call(count: _Count, event: Json) -> None:
         calls.is_cost_known = calls.is_cost_known and not is_lost
     if state in _STOPPED:
         return
-    is_good = state == "succeeded"
-    count.run.had_trouble = count.run.had_trouble or not is_good
-    count.judged[step] = (tool, is_good)
+    fault = "" if state == "succeeded" else _kind(state, failure)
+    count.run.had_trouble = count.run.had_trouble or bool(fault)
+    count.judged[step] = (tool, fault)
     for calls in _of_call(count, tool):
-        calls.ended, calls.judged, calls.succeeded = calls.ended + 1, calls.judged + 1, calls.succeeded + is_good
+        calls.ended, calls.judged = calls.ended + 1, calls.judged + 1
+        _judge(calls, fault, 1)
         calls.seconds.append(at - began)
+
+
+def _kind(state: str, failure: Json | None) -> str:
+    if failure is None:
+        return str(state)
+    return f"{failure['kind']}~" if failure["is_transient"] else str(failure["kind"])
+
+
+def _judge(calls: Calls, fault: str, change: int) -> None:
+    if fault:
+        calls.failures[fault] = calls.failures.get(fault, 0) + change
+    else:
+        calls.succeeded += change
 
 
 def _reviewed(count: _Count, event: Json) -> None:
@@ -222,13 +238,14 @@ def _reviewed(count: _Count, event: Json) -> None:
         count.run.disagreements += len({verdict["result"] for verdict in verdicts}) > 1
     if state in _STOPPED:  # in the middle of the review, which so says nothing about the call
         return
-    is_good = state == "succeeded"
-    count.run.had_trouble = count.run.had_trouble or not is_good
-    tool, was_good = count.judged[event["step"]]
-    if was_good != is_good:
-        count.judged[event["step"]] = (tool, is_good)
+    fault = "" if state == "succeeded" else _kind(state, event["outcome"]["failure"])
+    count.run.had_trouble = count.run.had_trouble or bool(fault)
+    tool, before = count.judged[event["step"]]
+    if before != fault:
+        count.judged[event["step"]] = (tool, fault)
         for calls in _of_call(count, tool):
-            calls.succeeded += is_good - was_good
+            _judge(calls, before, -1)
+            _judge(calls, fault, 1)
 
 
 def _settled(count: _Count, event: Json) -> None:

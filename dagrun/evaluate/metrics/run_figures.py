@@ -15,6 +15,8 @@ class Calls:
         ended: Calls that have ended, without those that were told to stop.
         judged: Those of them of which the record says whether they succeeded: all calls of tools.
         succeeded: Those that succeeded.
+        failures: How many of them did not succeed, by kind; see `dagrun.model.outcome.ErrorKind`. The kind of a failure
+            after which the same call may succeed has a ``~`` behind it.
         seconds: How long each of them took.
         tokens: Tokens that they reported.
         known_cost: The cost that they reported.
@@ -26,6 +28,7 @@ class Calls:
     ended: int = 0
     judged: int = 0
     succeeded: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
     tokens: int = 0
     known_cost: float = 0.0

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from dagrun.errors import ContractError, ToolError, shorten
+from dagrun.evaluate.metrics.read_runs import Instant, metrics
+from dagrun.evaluate.metrics.run_figures import RunFigures
+from dagrun.model.journal import Journal
+from dagrun.model.outcome import ErrorKind, State
 
 TIMEOUT: Final = "timeout"
 
@@ -20,6 +25,19 @@ _ERRORS: Final[Mapping[str, Callable[[], Exception]]] = {
 
 KINDS: Final = ", ".join(_ERRORS)
 
+# How a recorded failure is played; any other is busy if the same call may succeed later, else refused.
+_PLAYED: Final[Mapping[str, str]] = {
+    ErrorKind.TIMEOUT: TIMEOUT,
+    State.TIMED_OUT: TIMEOUT,
+    State.ABANDONED: TIMEOUT,
+    State.UNKNOWN: "connection",
+    ErrorKind.CONNECTION: "connection",
+    ErrorKind.SERVER: "connection",
+    ErrorKind.INTERRUPTED: "connection",
+    ErrorKind.WORKER_DIED: "connection",
+    ErrorKind.EXCEPTION: "bug",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class FailureModel:
@@ -29,23 +47,95 @@ class FailureModel:
         rate: The part of the calls that fail, from 0 to 1.
         kind: ``timeout``: the call does not come back; ``connection``: it breaks, and may have had its effect;
             ``busy``: the tool says that it cannot now; ``refused``: it says no for good; ``bug``: it raises anything.
+        others: Further kinds, each with the part of the calls that fail so.
+        calls: The calls of which it was learned; 0 if somebody has named it.
     """
 
     rate: float
     kind: str = "connection"
+    others: tuple[tuple[str, float], ...] = ()
+    calls: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rate <= 1:
-            raise ContractError(f"a failure rate is a part from 0 to 1, not {self.rate:g}")
-        if self.kind not in _ERRORS:
-            raise ContractError(f"calls fail with {KINDS}; not with {shorten(self.kind, 40)!r}")
+        for kind, rate in self._parts:
+            if not 0 <= rate <= 1:
+                raise ContractError(f"a failure rate is a part from 0 to 1, not {rate:g}")
+            if kind not in _ERRORS:
+                raise ContractError(f"calls fail with {KINDS}; not with {shorten(kind, 40)!r}")
+        if self.total > 1 + 1e-9:
+            raise ContractError(f"the failure rates of one tool are at most 1 together, not {self.total:g}")
 
     def __str__(self) -> str:
-        return f"{self.rate:g}:{self.kind}"
+        if not self.calls:
+            return ", ".join(f"{rate:g}:{kind}" for kind, rate in self._parts)
+        parts = ", ".join(f"{kind} {rate * self.calls:.0f}" for kind, rate in self._parts if rate)
+        return f"{self.total * self.calls:.0f} of {self.calls} recorded calls{f' ({parts})' * bool(parts)}"
 
-    def error(self) -> Exception:
-        """Return a new exception of the kind."""
-        return _ERRORS[self.kind]()
+    @property
+    def _parts(self) -> tuple[tuple[str, float], ...]:
+        return ((self.kind, self.rate), *self.others)
+
+    @property
+    def total(self) -> float:
+        """The part of the calls that fail in any way."""
+        return sum(rate for _, rate in self._parts)
+
+    def drawn(self, v: float) -> str:
+        """Return how the call with the number *v*, drawn from 0 to 1, fails; empty if it does not."""
+        for kind, rate in self._parts:
+            if v < rate:
+                return kind
+            v -= rate
+        return ""
+
+
+def error_of(kind: str) -> Exception:
+    """Return a new exception of a kind of failure."""
+    return _ERRORS[kind]()
+
+
+def learned_failures(runs: Iterable[RunFigures]) -> dict[str, FailureModel]:
+    """Return how often the calls of each tool failed in recorded runs, and with what.
+
+    The rate is 1 less the ``call_success`` of `dagrun.metrics`: what a critic did not pass counts as a failure, and a
+    call that was told to stop does not count.
+
+    Args:
+        runs: The figures of the runs.
+    """
+    judged: Counter[str] = Counter()
+    failed: dict[str, Counter[str]] = {}
+    for run in runs:
+        for tool, calls in run.tools.items():
+            judged[tool] += calls.judged
+            for fault, count in calls.failures.items():
+                failed.setdefault(tool, Counter())[_played(fault)] += count
+    found = {}
+    for tool, count in judged.items():
+        if count:
+            (kind, most), *others = failed.get(tool, Counter()).most_common() or [("connection", 0)]
+            parts = tuple((other, number / count) for other, number in others)
+            found[tool] = FailureModel(most / count, kind, parts, calls=count)
+    return found
+
+
+def _played(fault: str) -> str:
+    return _PLAYED.get(fault.removesuffix("~")) or ("busy" if fault.endswith("~") else "refused")
+
+
+async def failure_rates(*, journal: Journal, since: Instant = None, until: Instant = None) -> dict[str, FailureModel]:
+    """Return how often the calls of each tool fail, as the records of runs say, for `simulate`.
+
+    Args:
+        journal: The journal with the records.
+        since: Runs that began before that do not count; as for `dagrun.metrics`.
+        until: Runs that began then or later do not count.
+
+    Raises:
+        ContractError: A time is of another type.
+        JournalError: The journal cannot be read.
+    """
+    return learned_failures((await metrics(journal=journal, since=since, until=until)).runs)
 
 
 def read_failures(given: Mapping[str, object]) -> dict[str, FailureModel]:

@@ -25,7 +25,7 @@ from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError
 from dagrun.evaluate.simulation.duration_model import DurationModel, read_duration, read_durations
-from dagrun.evaluate.simulation.failure_model import read_failures
+from dagrun.evaluate.simulation.failure_model import FailureModel, read_failures
 from dagrun.evaluate.simulation.policy_variants import policy_variants
 from dagrun.evaluate.simulation.simulated_plan import Luck, World, simulated
 from dagrun.evaluate.simulation.simulation import Simulation, Variant
@@ -57,6 +57,7 @@ def simulate(
     durations: Mapping[str, float | str] | None = None,
     learned: Durations | None = None,
     failures: Mapping[str, float | str] | None = None,
+    learned_failures: Mapping[str, FailureModel] | None = None,
     outputs: Mapping[str, Any] | None = None,
     items: Mapping[str, int] | None = None,
     costs: Mapping[str, float] | None = None,
@@ -84,6 +85,8 @@ def simulate(
             of a tool that is in neither counts with its ``estimate``.
         failures: The part of the calls that fail, and with what, by the name of a tool or the id of a step: ``0.02`` or
             ``"0.02:timeout"``; see `FailureModel`.
+        learned_failures: How real calls fail, as `dagrun.failure_rates` returns it, for tools without another rule; if
+            left out, such calls never fail.
         outputs: What steps return, by id; for a for_each, what each call returns.
         items: How long a list in the output of a step is that a for_each goes through, by the id of the step that
             returns it; 3 if nothing is said.
@@ -107,6 +110,7 @@ def simulate(
         items=items or {},
         costs=costs or {},
         learned=learned if learned is not None else Durations(),
+        learned_failures=learned_failures or {},
     )
     world.must_fit(checked)
     rehearsal = _Rehearsal(world, Luck(seed), read_duration(people), inputs or {}, runs)
@@ -123,6 +127,7 @@ def simulate(
         seed=seed,
         variants=tuple(variants),
         durations=_durations_in_words(checked, world),
+        failures={name: words for name, words in _failures_in_words(checked, world).items() if words},
         notes=tuple(_notes(checked, world, variants)),
     )
 
@@ -269,6 +274,16 @@ def _durations_in_words(plan: CheckedPlan, world: World) -> dict[str, str]:
     return found
 
 
+def _failures_in_words(plan: CheckedPlan, world: World) -> dict[str, str]:
+    """Return how often calls fail, by tool or by step; empty words for those of which nothing is known."""
+    found: dict[str, str] = {}
+    for step, tool in _tools(plan):
+        model = world.failure_of(step, tool)
+        name = step.step.id if step.step.id in world.failures else tool.name
+        found[name] = "" if model is None else str(model)
+    return found
+
+
 def _notes(plan: CheckedPlan, world: World, variants: Sequence[Variant]) -> Iterator[str]:
     yield "calls last as long as they would alone: whatever the load is, and however long others last"
     yield "dagrun itself, the journal and the network between them take no time"
@@ -281,8 +296,10 @@ def _notes(plan: CheckedPlan, world: World, variants: Sequence[Variant]) -> Iter
     if few:
         listed = ", ".join(f"{name} ({count})" for name, count in few.items())
         yield f"few calls were recorded of {listed}: their tail is not known"
-    if not world.failures:
+    if not (world.failures or world.learned_failures):
         yield "no call fails, as no failure rate is given"
+    elif never := [name for name, words in _failures_in_words(plan, world).items() if not words]:
+        yield f"calls of {', '.join(never)} never fail, as nothing says how often"
     if held := _held_conditions(plan, world):
         yield f"conditions that are taken to hold, as the outputs they look at are not given: {', '.join(held)}"
     if any(step.asks or step.step.pause for step in plan.steps.values()):

@@ -23,7 +23,7 @@ from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, shorten
 from dagrun.evaluate.simulation.duration_model import FORMS, DurationModel, learned_duration, read_duration
-from dagrun.evaluate.simulation.failure_model import TIMEOUT, FailureModel
+from dagrun.evaluate.simulation.failure_model import TIMEOUT, FailureModel, error_of
 from dagrun.model.condition import Condition
 from dagrun.model.contracts.sharing import Cache
 from dagrun.model.reference import Reference
@@ -57,6 +57,7 @@ class World:
         items: The elements of the list that a step returns, by id, where a for_each goes through it.
         costs: What a call costs, by the id of a step or the name of a tool.
         learned: Durations of real calls, for tools without a duration; a step's ``estimate`` comes last.
+        learned_failures: How real calls of tools fail, for tools without a rule of their own.
     """
 
     durations: Mapping[str, DurationModel] = field(default_factory=dict)
@@ -65,6 +66,7 @@ class World:
     items: Mapping[str, int] = field(default_factory=dict)
     costs: Mapping[str, float] = field(default_factory=dict)
     learned: Durations = field(default_factory=Durations)
+    learned_failures: Mapping[str, FailureModel] = field(default_factory=dict)
 
     def must_fit(self, plan: CheckedPlan) -> None:
         """Refuse names that are no step of *plan* and no tool of its toolbox, and amounts that are none.
@@ -102,6 +104,13 @@ class World:
         if learned is not None or step.step.estimate is None:
             return learned
         return read_duration(step.step.estimate)
+
+    def failure_of(self, step: CheckedStep, tool: AnyTool) -> FailureModel | None:
+        """Return how the calls of *tool* for *step* fail; `None` if they do not."""
+        for name in (step.step.id, tool.name):
+            if name in self.failures:
+                return self.failures[name]
+        return self.learned_failures.get(tool.name)
 
     def items_of(self, step: str, default: int) -> int:
         """Return how many elements a list in the output of *step* has."""
@@ -235,7 +244,7 @@ class _StandIns:
         world, names, output = self.world, (step.step.id, tool.name), self.outputs[step.step.id]
         model = world.duration_of(step, tool)
         assert model is not None, "was looked at before"
-        failure = next((world.failures[name] for name in names if name in world.failures), None)
+        failure = world.failure_of(step, tool)
         cost = next((world.costs[name] for name in names if name in world.costs), None)
         made = replace(
             tool,
@@ -264,12 +273,12 @@ def _play(
         u, v = luck.draw(f"{context.attempt}/{tool}/{context.step}")
         if cost is not None:
             context.report_usage(cost=cost)
-        fails = failure is not None and v < failure.rate
-        if fails and failure is not None and failure.kind == TIMEOUT and context.deadline is not None:
+        fault = "" if failure is None else failure.drawn(v)
+        if fault == TIMEOUT and context.deadline is not None:
             await anyio.sleep_forever()
         await anyio.sleep(model.inverse(u))
-        if fails and failure is not None:
-            raise failure.error()
+        if fault:
+            raise error_of(fault)
         return output
 
     return play

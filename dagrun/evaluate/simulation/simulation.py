@@ -109,6 +109,8 @@ class Simulation:
         seed: The seed of all draws.
         variants: The variants; the first is what the others are compared with.
         durations: How long the calls of each tool were taken to last, in words; by the name of a tool or a step.
+        failures: How often calls were taken to fail, and with what, in words; by the name of a tool or a step. What is
+            not in it never fails.
         notes: What was taken for granted, a sentence each.
     """
 
@@ -119,6 +121,7 @@ class Simulation:
     seed: int
     variants: tuple[Variant, ...]
     durations: Mapping[str, str]
+    failures: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -129,6 +132,7 @@ class Simulation:
             "runs": self.runs,
             "seed": self.seed,
             "durations": dict(self.durations),
+            "failures": dict(self.failures),
             "notes": list(self.notes),
             "variants": [
                 variant.as_dict()

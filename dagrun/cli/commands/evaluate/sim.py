@@ -17,6 +17,7 @@ Examples:
   dagrun sim plan.json --tools my_tools
   dagrun sim plan.json --tools my_tools --duration 'fetch=lognorm(0.2,0.8)'
   dagrun sim plan.json --tools my_tools --fail fetch=0.02:timeout --person 60
+  dagrun sim plan.json --tools my_tools --fail learned --fail fetch=0.1
   dagrun sim plan.json -t my_tools --vary max_running=2,4 --vary hedge=off,on
 
 \b
@@ -55,8 +56,9 @@ Failures: a part of the calls, and how they fail (by default: connection):
     "--fail",
     "failures",
     multiple=True,
-    metavar="NAME=RATE[:HOW]",
-    help="How often the calls of a tool, or of a step, fail, and how: see below. May be repeated.  [default: never]",
+    metavar="NAME=RATE[:HOW]|learned",
+    help="How often the calls of a tool, or of a step, fail, and how: see below. May be repeated. With 'learned', the"
+    " calls of all other tools fail as the records of runs say.  [default: never]",
 )
 @click.option(
     "--items",
