@@ -115,7 +115,7 @@ if TYPE_CHECKING:
         StepSettled,
         event_types,
     )
-    from dagrun.model.executor import Executor, StillRunning, ToolCall
+    from dagrun.model.executor import Executor, StillRunning, ToolCall, WorkerDied, WorkerLost
     from dagrun.model.flow.boundary import EndorseRule, Flow, GuardRule
     from dagrun.model.flow.marks import GuardedCall, guarded
     from dagrun.model.journal import Durability, Journal, RemembersDurations, Tape
@@ -228,7 +228,7 @@ _NAMES = {
     "dagrun.model.patch": "Add Consequence Drop Patch Replace Rewire",
     "dagrun.model.plan": "Plan RetryRule Step",
     "dagrun.model.policy": "ApprovalRule HedgeRule PlanLimits Policy Rate",
-    "dagrun.model.executor": "Executor StillRunning ToolCall",
+    "dagrun.model.executor": "Executor StillRunning ToolCall WorkerDied WorkerLost",
     "dagrun.model.python_plans.collect": "plan",
     "dagrun.model.python_plans.planned_values": "input item where",
     "dagrun.model.question": "Answer Asked Question",
@@ -423,6 +423,8 @@ __all__ = [
     "Variant",
     "Verdict",
     "Worker",
+    "WorkerDied",
+    "WorkerLost",
     "WrongRecordKey",
     "__version__",
     "agent_tool",

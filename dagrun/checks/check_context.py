@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any
 
 from dagrun.checks.argument_shapes import ArgumentShapes
@@ -13,6 +11,7 @@ from dagrun.checks.checked_plan import EVERY_TOOL, takes_deps
 from dagrun.checks.findings import Findings
 from dagrun.checks.reference_sources import ReferenceSources
 from dagrun.model.contracts.deps import UNKNOWN_DEPS, Deps
+from dagrun.model.contracts.imported_tools import import_fault
 from dagrun.model.contracts.schema_types import Types, look_up
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
@@ -66,7 +65,7 @@ class ToolFacts:
     def why_no_process(self) -> str:
         """Say why a worker process cannot import the tool; empty if it can."""
         if self.import_fault is None:
-            self.import_fault = _import_fault(self.tool)
+            self.import_fault = import_fault(self.tool, is_child=True)
         return self.import_fault
 
 
@@ -155,25 +154,3 @@ def _facts(tool: AnyTool, toolbox: Toolbox, policy: Policy) -> ToolFacts:
 def _has_rule(policy: Policy, *tools: AnyTool) -> bool:
     names = {EVERY_TOOL, *(tool.name for tool in tools)}
     return any(rule.tool in names for rule in policy.approve)
-
-
-def _import_fault(tool: AnyTool) -> str:
-    function = tool.function
-    module, name = function.__module__, function.__qualname__
-    if module == "__main__":
-        if find_spec("cloudpickle") is not None:
-            return ""  # the process gets a copy of the function
-        return (
-            "it is defined in the program or the notebook itself; move it to a module, or install cloudpickle "
-            "(pip install 'dagrun-engine[notebook]')"
-        )
-    if "<" in name:
-        return f"{name} is defined inside a function; move it to the top of its module"
-    target: Any = sys.modules.get(module)
-    if target is None:
-        return ""  # a check imports nothing
-    for part in name.split("."):
-        target = getattr(target, part, None)
-    if target is tool or target is function or getattr(target, "function", None) is function:
-        return ""
-    return f"{tool.import_name} is something else"

@@ -19,6 +19,7 @@ from dagrun.checks.checked_plan import CheckedPlan, empty_plan, with_limits_of
 from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, ContractError, PlanRefused, RecordRefused, ValueRefused, shorten
 from dagrun.model.contracts.deps import UNKNOWN_DEPS, Deps
+from dagrun.model.contracts.imported_tools import without_texts
 from dagrun.model.contracts.schema_types import Schema, types_of
 from dagrun.model.effect import Effect
 from dagrun.model.event import Opening
@@ -29,12 +30,6 @@ from dagrun.model.signature import Arguments, Output, explain
 from dagrun.model.tool import ExecutorName, Tool
 from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model.value import Stored, decode, encode_plain
-
-# Texts for people and planners, which make no difference to a call.
-_WORDS: Final = frozenset(("title", "description", "examples"))
-# Their keys are names that the author of the tool has chosen, so a key may well be "title".
-_NAMED: Final = frozenset(("properties", "patternProperties", "$defs", "dependentSchemas"))
-_VALUES: Final = frozenset(("default", "const", "enum", "required"))
 
 
 def argument_differences(was: Schema, now: Schema) -> Iterator[str]:
@@ -48,23 +43,6 @@ def output_differences(was: Schema, now: Schema) -> Iterator[str]:
         yield from _field_differences("output field", was, now)
     elif without_texts(was) != without_texts(now):
         yield f"output was {_pair(was, was, now, now)}"
-
-
-def without_texts(schema: Any) -> Any:
-    """Return a schema without its texts for people."""
-    if isinstance(schema, list):
-        return [without_texts(part) for part in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    bare: dict[str, Any] = {}
-    for key, part in schema.items():
-        if key in _NAMED and isinstance(part, Mapping):
-            bare[key] = {name: without_texts(inner) for name, inner in part.items()}
-        elif key in _VALUES:
-            bare[key] = part
-        elif key not in _WORDS:
-            bare[key] = without_texts(part)
-    return bare
 
 
 def _is_record(schema: Schema) -> bool:

@@ -20,7 +20,7 @@ from dagrun.decide.exception_text import (
     with_error,
 )
 from dagrun.errors import DagrunError, ModelError, OverCeiling, StepCancelled, ToolError, ValueRefused, shorten
-from dagrun.model.executor import CallFailed, ResultRefused, StillRunning, WorkerDied
+from dagrun.model.executor import CallFailed, ResultRefused, StillRunning, WorkerDied, WorkerLost
 from dagrun.model.outcome import ErrorKind, Failure
 from dagrun.model.redaction.redactor import REDACTOR, Redactor
 from dagrun.model.signature import explain
@@ -110,6 +110,8 @@ class _Words:
                 return self._of(ErrorKind.CEILING)
             case WorkerDied():
                 return self._of(ErrorKind.WORKER_DIED, text_of(error))
+            case WorkerLost():
+                return self._of(ErrorKind.WORKER_DIED, text_of(error), is_transient=True)
             case StillRunning():
                 return self._of(ErrorKind.TIMEOUT, text_of(error))
             case StepCancelled():

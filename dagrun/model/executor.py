@@ -24,7 +24,15 @@ class StillRunning(Exception):
 
 
 class WorkerDied(Exception):
-    """The process that ran a call ended without an answer."""
+    """The process that ran a call ended without an answer, and its tool may be the reason: it is not tried again."""
+
+
+class WorkerLost(Exception):
+    """The place that ran a call is gone, and not because of the call: a machine, a node, or the way to it.
+
+    Another attempt may find another place, so the failure is transient: the step is tried again if its tool may be
+    repeated, and the attempt counts. An effect of the call is in doubt. An executor raises it where it knows so.
+    """
 
 
 class CallFailed(Exception):

@@ -12,7 +12,9 @@ from typing import Final
 import anyio
 
 from dagrun.errors import ContractError
-from dagrun.executors.processes.worker_handle import NeverBegan, WorkerHandle, request_of
+from dagrun.executors.processes.worker_handle import NeverBegan, WorkerHandle
+from dagrun.executors.wire.requests import Request
+from dagrun.executors.wire.requests import request as request_of
 from dagrun.model.executor import CallFailed, Encoded, StillRunning, ToolCall
 from dagrun.model.outcome import ErrorKind, Failure
 
@@ -63,10 +65,7 @@ class ProcessExecutor:
         if not hasattr(os, "killpg"):
             raise ContractError("worker processes need a POSIX system; run the tool in a thread")
         async with self._places:
-            if call.objects:  # frames are written to files first, which takes its time
-                request = await anyio.to_thread.run_sync(request_of, call)
-            else:
-                request = request_of(call)
+            request = await request_of(call, is_child=True)
             while self._idle:
                 try:
                     return await self._ask(self._idle.pop(), call, request)
@@ -91,7 +90,7 @@ class ProcessExecutor:
                 except StillRunning as error:  # the kernel keeps the process; nothing more can be done
                     _LOG.warning("%s", error)
 
-    async def _ask_new(self, call: ToolCall, request: bytes) -> Encoded:
+    async def _ask_new(self, call: ToolCall, request: Request) -> Encoded:
         """Make the call in a new process. The time limit of the call runs from when the function begins.
 
         Raises:
@@ -116,10 +115,10 @@ class ProcessExecutor:
         return worker
 
     async def _ask(
-        self, worker: WorkerHandle, call: ToolCall, request: bytes, on_begin: Callable[[], object] = lambda: None
+        self, worker: WorkerHandle, call: ToolCall, request: Request, on_begin: Callable[[], object] = lambda: None
     ) -> Encoded:
         try:
-            answer = Encoded(await worker.ask(call, request, on_begin))
+            answer = await worker.ask(call, request, on_begin)
         except GeneratorExit:  # the runtime has dropped this coroutine, so it must not await any more
             worker.kill()
             self._lost.append(worker)

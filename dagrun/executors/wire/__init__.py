@@ -1,0 +1,59 @@
+"""The wire form of a call: what an executor sends to another process or machine, and what comes back.
+
+In: a `ToolCall`. Out: the value as JSON, or a failure. Everything between is bytes: one request, any number of messages
+while the call runs, and one answer. An executor only has to carry them; see ``docs/how-to/write-an-executor.md``.
+
+- `requests.py` makes the request; `answers.py` takes messages and the answer: both on the side of the run.
+- `call_server.py` makes calls on the other side, many at once; `serving.py` reads a request, and makes one call.
+- `messages.py` has the kinds of messages, and sends them over a stream.
+
+Open `requests.py` first. Secrets travel in the request and nowhere else. Nothing is unpickled, but for functions of a
+program itself in its own child processes.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dagrun.executors.wire.answers import accept, answer_of
+    from dagrun.executors.wire.call_server import CallServer
+    from dagrun.executors.wire.messages import MessageStream, has_begun, is_answer
+    from dagrun.executors.wire.requests import Request, refusal_of, request
+    from dagrun.executors.wire.serving import serve
+
+# The public names and their modules, each imported on first use: a worker process needs no event loop (PEP 562).
+_HOMES = {
+    "CallServer": "call_server",
+    "MessageStream": "messages",
+    "Request": "requests",
+    "accept": "answers",
+    "answer_of": "answers",
+    "has_begun": "messages",
+    "is_answer": "messages",
+    "refusal_of": "requests",
+    "request": "requests",
+    "serve": "serving",
+}
+
+__all__ = [
+    "CallServer",
+    "MessageStream",
+    "Request",
+    "accept",
+    "answer_of",
+    "has_begun",
+    "is_answer",
+    "refusal_of",
+    "request",
+    "serve",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
