@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 import re
-import secrets
 import struct
 import sys
 import typing
@@ -31,7 +31,7 @@ from dagrun.model.value import Artifact
 
 _HEAD: Final = struct.Struct(">4s16sQQ")  # the version, the id, and the lengths of the facts and the arguments
 _VERSION: Final = b"dgw1"
-_SEEN: Final[WeakKeyDictionary[Tool[..., Any], tuple[bool, str]]] = WeakKeyDictionary()
+_KNOWN: Final[WeakKeyDictionary[Tool[..., Any], dict[bool, bytes]]] = WeakKeyDictionary()
 _ARTIFACT: Final = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 
 
@@ -78,24 +78,13 @@ async def request(call: ToolCall, *, is_child: bool = False, shares_files: bool 
 
 def _request(call: ToolCall, is_child: bool, shares_files: bool) -> Request:
     tool, data = call.tool, call.data
-    is_copied = is_child and tool.function.__module__ == "__main__"
-    stands_for, contract = (False, None) if is_copied else _seen_from_elsewhere(tool)
-    facts = {
-        "tool": tool.name,
-        "target": tool.import_name,
-        "effect": str(tool.effect),
-        "is_named": stands_for,
-        "contract": contract,
-        "output_limit": call.output_limit,
-        "grace": call.grace,
-        "path": search_path() if is_child else None,
-        "context": None if tool.arguments.context is None else _context_facts(call.context(), shares_files),
-        "secrets": _secrets(call),
-        "headers": None if call.headers is None else dict(call.headers),
-        "frames": None,
-        "function": copied_function(tool) if is_copied else None,
-        "shares_files": shares_files,
-    }
+    facts: dict[str, Any] = {"output_limit": call.output_limit, "grace": call.grace, "shares_files": shares_files}
+    if tool.arguments.context is not None:
+        facts["context"] = _context_facts(call.context(), shares_files)
+    if tool.arguments.secrets and (revealed := _secrets(call)):
+        facts["secrets"] = revealed
+    if call.headers is not None:
+        facts["headers"] = dict(call.headers)
     if call.objects or tool.output.has_frames:
         from dagrun.runtime.frame_files import with_files
 
@@ -103,7 +92,12 @@ def _request(call: ToolCall, is_child: bool, shares_files: bool) -> Request:
         facts["frames"] = {"folder": _folder(context, shares_files), "call": f"{context.step}#{context.attempt}"}
         data = with_files(data, call.objects, context.artifacts)
     files = b"" if shares_files else _files_in(data, call)
-    head, id = json.dumps(facts).encode(), secrets.token_hex(8)
+    parts = (
+        _facts_of(tool, is_child),
+        _path_fact(tuple(search_path())) if is_child else b"",
+        json.dumps(facts).encode()[1:],
+    )
+    head, id = b",".join(filter(None, parts)), os.urandom(8).hex()
     return Request(id, tool.name, _HEAD.pack(_VERSION, id.encode(), len(head), len(data)) + head + data + files)
 
 
@@ -176,14 +170,24 @@ def search_path() -> list[str]:
     return [str(entry) or os.getcwd() for entry in sys.path]
 
 
-def _seen_from_elsewhere(tool: Tool[..., Any]) -> tuple[bool, str]:
-    """Return whether the name of its function stands for *tool* itself, and the hash of what is found there."""
-    known = _SEEN.get(tool)
-    if known is None:
-        stands_for = is_named(tool)
-        found = tool if stands_for else found_tool(tool.function, tool.name, str(tool.effect), is_named=False)
-        known = _SEEN[tool] = (stands_for, contract_hash(found))
-    return known
+def _facts_of(tool: Tool[..., Any], is_child: bool) -> bytes:
+    """Return what is the same in all calls of *tool*, as JSON without its end; worked out once."""
+    known = _KNOWN.setdefault(tool, {})
+    if is_child not in known:
+        effect = str(tool.effect)
+        facts: dict[str, Any] = {"tool": tool.name, "target": tool.import_name, "effect": effect}
+        if is_child and tool.function.__module__ == "__main__":
+            return json.dumps({**facts, "function": copied_function(tool)}).encode()[:-1]  # its globals may change
+        facts["is_named"] = is_named(tool)
+        found = tool if facts["is_named"] else found_tool(tool.function, tool.name, effect, is_named=False)
+        known[is_child] = json.dumps({**facts, "contract": contract_hash(found)}).encode()[:-1]
+    return known[is_child]
+
+
+@functools.lru_cache(maxsize=4)
+def _path_fact(path: tuple[str, ...]) -> bytes:
+    """Return a module search path as a part of the facts."""
+    return b'"path":' + json.dumps(path).encode()
 
 
 def _folder(context: ToolContext, shares_files: bool) -> str:

@@ -134,7 +134,7 @@ class IncomingCall:
         self._facts: Mapping[str, Any] = {"target": "a tool"}
         try:
             self._facts, self.data, files = read_request(request)
-            if secrets := self._facts["secrets"]:
+            if secrets := self._facts.get("secrets"):
                 self._redactor = Redactor(Secrets(secrets))
             self.tool = _find(self._facts, is_child=is_child)
             self.grace: float = self._facts["grace"]
@@ -156,7 +156,7 @@ class IncomingCall:
 
     def context(self) -> ToolContext:
         """Return the context of the call."""
-        facts = self._facts["context"] or _NO_CONTEXT
+        facts = self._facts.get("context", _NO_CONTEXT)
         seconds_left = facts["seconds_left"]
         logger = RedactingLogger(_LOG, self._redactor)
         return ToolContext(
@@ -198,7 +198,7 @@ class IncomingCall:
     @contextmanager
     def within_trace(self) -> Iterator[None]:
         """Make the span of the call the current one, if the tool has loaded OpenTelemetry; else nobody would look."""
-        headers = self._facts["headers"]
+        headers = self._facts.get("headers")
         if not headers or "opentelemetry" not in sys.modules:
             yield
             return
@@ -213,7 +213,7 @@ class IncomingCall:
 
     def _store(self, files: bytes) -> ArtifactFolder:
         """Return the store of artifacts: the folder that is shared, or one with the artifacts that came along."""
-        facts = self._facts["context"]
+        facts = self._facts.get("context")
         if self._facts["shares_files"]:
             folder = None if facts is None else facts["artifacts"]
             return ArtifactFolder(None if folder is None else Path(folder))
@@ -225,7 +225,7 @@ class IncomingCall:
     def _parsed(self) -> dict[str, Any]:
         """Return the arguments; frames come as files, which their tokens name."""
         arguments, data = self.tool.arguments, self.data
-        if self._facts["frames"] is None:
+        if "frames" not in self._facts:
             return arguments.parse(data)
         named = json.loads(data)
         tokens = {name: list(tokens_in(value)) for name, value in named.items()}
@@ -318,11 +318,11 @@ def _failed(failure: Failure) -> bytes:
 
 
 def _find(facts: Mapping[str, Any], *, is_child: bool) -> Tool[..., Any]:
-    if not is_child and (facts["path"] is not None or facts["function"] is not None):
-        raise ContractError("the request is for a child process of the run alone")
-    if facts["path"] is not None:
+    if "path" in facts:
+        if not is_child:
+            raise ContractError("the request is for a child process of the run alone")
         sys.path[:] = facts["path"]
-    if facts["function"] is not None:
+    if "function" in facts and is_child:
         return _copied_tool(facts["function"], facts["tool"], facts["effect"])
     tool = _load_tool(facts["target"], facts["tool"], facts["effect"], facts["is_named"])
     if contract_hash(tool) != facts["contract"]:
