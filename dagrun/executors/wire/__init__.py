@@ -1,7 +1,7 @@
 """The wire form of a call: what an executor sends to another process or machine, and what comes back.
 
 In: a `ToolCall`. Out: the value as JSON, or a failure. Everything between is bytes: one request, any number of messages
-while the call runs, and one answer. An executor only has to carry them; see ``docs/how-to/write-an-executor.md``.
+while the call runs, and one answer. An executor only has to carry them.
 
 - `requests.py` makes the request; `answers.py` takes messages and the answer: both on the side of the run.
 - `call_server.py` makes calls on the other side, many at once; `serving.py` reads a request, and makes one call.
