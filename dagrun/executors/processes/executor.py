@@ -13,7 +13,7 @@ import anyio
 
 from dagrun.errors import ContractError
 from dagrun.executors.processes.worker_handle import NeverBegan, WorkerHandle
-from dagrun.executors.wire.requests import Request
+from dagrun.executors.wire.requests import CallRequest
 from dagrun.executors.wire.requests import request as request_of
 from dagrun.model.executor import CallFailed, Encoded, StillRunning, ToolCall
 from dagrun.model.outcome import ErrorKind, Failure
@@ -90,7 +90,7 @@ class ProcessExecutor:
                 except StillRunning as error:  # the kernel keeps the process; nothing more can be done
                     _LOG.warning("%s", error)
 
-    async def _ask_new(self, call: ToolCall, request: Request) -> Encoded:
+    async def _ask_new(self, call: ToolCall, request: CallRequest) -> Encoded:
         """Make the call in a new process. The time limit of the call runs from when the function begins.
 
         Raises:
@@ -115,7 +115,7 @@ class ProcessExecutor:
         return worker
 
     async def _ask(
-        self, worker: WorkerHandle, call: ToolCall, request: Request, on_begin: Callable[[], object] = lambda: None
+        self, worker: WorkerHandle, call: ToolCall, request: CallRequest, on_begin: Callable[[], object] = lambda: None
     ) -> Encoded:
         try:
             answer = await worker.ask(call, request, on_begin)

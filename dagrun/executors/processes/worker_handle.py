@@ -15,7 +15,7 @@ from anyio.abc import Process, UNIXSocketStream
 
 from dagrun.executors.wire.answers import accept
 from dagrun.executors.wire.messages import MessageStream, has_begun
-from dagrun.executors.wire.requests import Request, search_path
+from dagrun.executors.wire.requests import CallRequest, search_path
 from dagrun.model.executor import Encoded, StillRunning, ToolCall, WorkerDied
 
 # The program of the process. It gets the module search path of this process as an argument, and does not search its
@@ -84,7 +84,7 @@ class WorkerHandle:
         """The id of the process, and of its process group."""
         return self._process.pid
 
-    async def ask(self, call: ToolCall, request: Request, on_begin: Callable[[], object] = _nothing) -> Encoded:
+    async def ask(self, call: ToolCall, request: CallRequest, on_begin: Callable[[], object] = _nothing) -> Encoded:
         """Send *call* to the process, and return its value.
 
         Args:

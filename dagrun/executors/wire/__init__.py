@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from dagrun.executors.wire.answers import accept, answer_of
     from dagrun.executors.wire.call_server import CallServer
     from dagrun.executors.wire.messages import MessageStream, has_begun, is_answer
-    from dagrun.executors.wire.requests import Request, refusal_of, request
+    from dagrun.executors.wire.requests import CallRequest, refusal_of, request
     from dagrun.executors.wire.serving import serve
 
 # The public names and their modules, each imported on first use: a worker process needs no event loop (PEP 562).
 _HOMES = {
     "CallServer": "call_server",
     "MessageStream": "messages",
-    "Request": "requests",
+    "CallRequest": "requests",
     "accept": "answers",
     "answer_of": "answers",
     "has_begun": "messages",
@@ -38,9 +38,9 @@ _HOMES = {
 }
 
 __all__ = [
+    "CallRequest",
     "CallServer",
     "MessageStream",
-    "Request",
     "accept",
     "answer_of",
     "has_begun",

@@ -68,7 +68,7 @@ class CallServer:
         """Make the call of a request, and return the answer. Each call needs a task of its own.
 
         Args:
-            request: The data of a `Request`.
+            request: The data of a `CallRequest`.
             send: Sends a message to the other side; it is called in this event loop, in order, and not after the end.
         """
         try:

@@ -35,7 +35,7 @@ _KNOWN: Final[WeakKeyDictionary[Tool[..., Any], dict[bool, bytes]]] = WeakKeyDic
 _ARTIFACT: Final = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 
 
-class Request:
+class CallRequest:
     """A call on its way. It holds the secrets of the call, and does not show them.
 
     Attributes:
@@ -51,10 +51,10 @@ class Request:
         self._tool = tool
 
     def __repr__(self) -> str:
-        return f"<Request {self.id} of {self._tool}, {len(self.data)} bytes>"
+        return f"<CallRequest {self.id} of {self._tool}, {len(self.data)} bytes>"
 
 
-async def request(call: ToolCall, *, is_child: bool = False, shares_files: bool = True) -> Request:
+async def request(call: ToolCall, *, is_child: bool = False, shares_files: bool = True) -> CallRequest:
     """Return the request of a call, which `serve` or a `CallServer` answers elsewhere.
 
     Args:
@@ -76,7 +76,7 @@ async def request(call: ToolCall, *, is_child: bool = False, shares_files: bool 
     return _request(call, is_child, shares_files)
 
 
-def _request(call: ToolCall, is_child: bool, shares_files: bool) -> Request:
+def _request(call: ToolCall, is_child: bool, shares_files: bool) -> CallRequest:
     tool, data = call.tool, call.data
     facts: dict[str, Any] = {"output_limit": call.output_limit, "grace": call.grace, "shares_files": shares_files}
     if tool.arguments.context is not None:
@@ -98,7 +98,7 @@ def _request(call: ToolCall, is_child: bool, shares_files: bool) -> Request:
         json.dumps(facts).encode()[1:],
     )
     head, id = b",".join(filter(None, parts)), os.urandom(8).hex()
-    return Request(id, tool.name, _HEAD.pack(_VERSION, id.encode(), len(head), len(data)) + head + data + files)
+    return CallRequest(id, tool.name, _HEAD.pack(_VERSION, id.encode(), len(head), len(data)) + head + data + files)
 
 
 def id_of(data: bytes) -> str:

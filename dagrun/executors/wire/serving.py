@@ -68,7 +68,7 @@ def serve(request: bytes, send: Send) -> bytes:
     An async function runs in an event loop of its own. Everywhere else, a `CallServer` makes the calls.
 
     Args:
-        request: The data of a `Request`.
+        request: The data of a `CallRequest`.
         send: Sends a message to the other side. Threads of the tool may call it, but one at a time, and never after
             this function has returned.
     """
@@ -112,7 +112,7 @@ class IncomingCall:
     """A call that has arrived.
 
     Args:
-        request: The data of a `Request`.
+        request: The data of a `CallRequest`.
         send: Sends a message to the other side; no two threads call it at once.
         is_child: Whether the request comes from the parent of this process, which may send functions and its own path.
 

@@ -35,7 +35,7 @@ class Loopback:
     times: int = 1
     cut: list[float] = field(default_factory=list)
     shares_files: bool = True
-    sent: list[wire.Request] = field(default_factory=list)
+    sent: list[wire.CallRequest] = field(default_factory=list)
     came: list[bytes] = field(default_factory=list)
 
     accepts = staticmethod(wire.refusal_of)
@@ -64,7 +64,7 @@ class Loopback:
     async def aclose(self) -> None:
         self.server.stop_all()
 
-    async def _serve(self, request: wire.Request, way: MemoryObjectSendStream[bytes]) -> None:
+    async def _serve(self, request: wire.CallRequest, way: MemoryObjectSendStream[bytes]) -> None:
         with way, suppress(anyio.BrokenResourceError):  # nobody waits for it any more
             await anyio.sleep(self.late)
             way.send_nowait(await self.server.serve(request.data, way.send_nowait))
