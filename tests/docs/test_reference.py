@@ -11,6 +11,7 @@ import pytest
 import dagrun
 import dagrun.testing
 import make_reference
+from dagrun.executors import wire
 from folders import ROOT
 
 API: Final = ROOT / "docs" / "reference" / "api"
@@ -28,9 +29,7 @@ def test_every_public_name_is_on_exactly_one_page_of_the_reference() -> None:
     shown = Counter(
         name for page in API.glob("*.md") for name in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.M)
     )
-    public = [f"dagrun.{name}" for name in dagrun.__all__] + [
-        f"dagrun.testing.{name}" for name in dagrun.testing.__all__
-    ]
+    public = [f"{module.__name__}.{name}" for module in (dagrun, dagrun.testing, wire) for name in module.__all__]
 
     assert [name for name in public if shown[name] != 1] == []
     assert shown.keys() - public == {"dagrun.api.RunOptions"}
