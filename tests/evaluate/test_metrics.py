@@ -24,6 +24,8 @@ from dagrun import (
     Verdict,
 )
 from dagrun.errors import ContractError
+from dagrun.evaluate.metrics import definitions
+from dagrun.evaluate.metrics.figure_text import change_of
 from dagrun.evaluate.metrics.metrics import Metrics, compared, measure
 from dagrun.evaluate.metrics.record_figures import figures_of
 from dagrun.evaluate.metrics.run_figures import Calls, RunFigures
@@ -349,3 +351,37 @@ async def test_public_function() -> None:
     assert (await dagrun.metrics(journal=recorded.journal, until=0.0)).total["runs"].value == 0
     with pytest.raises(ContractError, match="grouped by"):
         await dagrun.metrics(journal=recorded.journal, by="anything")
+
+
+@pytest.mark.parametrize(
+    ("before", "since", "change"),
+    [
+        ([1.0] * 3, [2.0] * 3, "x 2.00 (too few to tell)"),
+        ([1.0] * 40, [2.0] * 3, "x 2.00 (too few to tell)"),
+        ([1.0] * 40, [2.0] * 40, "x 2.00"),
+        ([1.0, 3.0] * 20, [1.0, 3.1] * 20, "x 1.00 (may be chance)"),
+    ],
+)
+async def test_a_change_of_a_quantile_says_whether_it_may_be_chance(
+    before: list[float], since: list[float], change: str
+) -> None:
+    """An interval that is missing is no interval that excludes chance."""
+    one, other = (definitions._quantile(0.5, values) for values in (before, since))
+    assert change_of(one, other, "seconds") == change
+
+
+async def test_ends_that_there_are_tell_quantiles_apart() -> None:
+    """The p95 of 40 runs has a lower end alone; that of 20 faster ones before it has none, so nothing is known."""
+    slow, fast = (definitions._quantile(0.95, [value] * 100) for value in (2.0, 1.0))
+    assert None not in (fast.low, fast.high, slow.low, slow.high)
+    few = definitions._quantile(0.95, [2.0] * 60)
+    assert (few.low, few.high) == (2.0, None)
+    assert change_of(fast, few, "seconds") == "x 2.00"
+    assert change_of(few, fast, "seconds") == "x 0.50"
+    assert change_of(few, few, "seconds") == "x 1.00 (too few to tell)"
+
+
+async def test_what_has_no_interval_gets_no_verdict() -> None:
+    mean, rate = definitions._mean([1.0, 2.0]), definitions._rate([(1, 2)])
+    assert change_of(mean, definitions._mean([3.0]), "count") == "x 2.00"
+    assert change_of(rate, definitions._rate([(2, 2)]), "ratio") == "+50.0 points (may be chance)"

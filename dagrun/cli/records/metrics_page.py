@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from textwrap import wrap
+from typing import Any, Final
 
 from dagrun.cli.terminal.text import columns
 from dagrun.errors import visible
@@ -11,6 +12,11 @@ from dagrun.evaluate.metrics.definitions import Definition, Unit
 from dagrun.evaluate.metrics.figure_text import CALL_COLUMNS, RUN_COLUMNS, certainty_of, change_of, text_of
 from dagrun.evaluate.metrics.metrics import Group, Metrics
 from dagrun.evaluate.metrics.read_runs import shown_time
+
+_CHANCE: Final = (
+    "Of rates and quantiles, a change without a remark is more than chance (95 %). Of means, medians and sums, which"
+    " have no interval, chance is not judged."
+)
 
 
 def metrics_lines(metrics: Metrics) -> list[str]:
@@ -74,4 +80,5 @@ def split_lines(metrics: Metrics, before: Group, since: Group, at: float) -> lis
         )
         for one in definitions
     ]
-    return [_head(metrics), "", *_right(("", "before", f"since {shown_time(at)}", "change"), rows)]
+    table = _right(("", "before", f"since {shown_time(at)}", "change"), rows)
+    return [_head(metrics), "", *table, "", *wrap(_CHANCE, 90)]

@@ -31,12 +31,14 @@ class Figure:
             known, so it is at least that. `None` if there is none: few values do not bound a quantile.
         high: The upper end of the interval; `None` if there is none.
         of: The number of observations that it is made of: runs, calls, questions.
+        is_quantile: Whether it is a quantile, which few values do not bound.
     """
 
     value: float | None
     low: float | None = None
     high: float | None = None
     of: int = 0
+    is_quantile: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON."""
@@ -85,7 +87,7 @@ def _quantile(q: float, values: Iterable[float]) -> Figure:
         return Figure(None)
     low, high = quantile_interval(found, q)
     # Few values bound a quantile on one side alone, or on none.
-    return Figure(quantile(found, q), _bound(low), _bound(high), len(found))
+    return Figure(quantile(found, q), _bound(low), _bound(high), len(found), is_quantile=True)
 
 
 def _bound(value: float) -> float | None:

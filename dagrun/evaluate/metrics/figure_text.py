@@ -67,7 +67,11 @@ def certainty_of(figure: Figure, unit: Unit) -> str:
 
 
 def change_of(before: Figure, since: Figure, unit: Unit) -> str:
-    """Return a change in words: as a factor or in points, and whether the intervals leave room for chance."""
+    """Return a change in words: as a factor or in points, and whether the intervals leave room for chance.
+
+    What has an interval and no remark is more than chance. Ends that too few values bound say nothing, so two quantiles
+    are told apart only by the ends that there are.
+    """
     if before.value is None or since.value is None:
         return ""
     if unit == "ratio":
@@ -76,7 +80,13 @@ def change_of(before: Figure, since: Figure, unit: Unit) -> str:
         return ""
     else:
         text = f"x {since.value / before.value:.2f}"
-    if before.low is None or before.high is None or since.low is None or since.high is None:
+    ends = (before.low, before.high, since.low, since.high)
+    if _is_above(since.low, before.high) or _is_above(before.low, since.high):
         return text
-    is_clear = since.low > before.high or since.high < before.low
-    return text if is_clear else f"{text} (may be chance)"
+    if None not in ends:
+        return f"{text} (may be chance)"
+    return f"{text} (too few to tell)" if since.is_quantile else text
+
+
+def _is_above(low: float | None, high: float | None) -> bool:
+    return low is not None and high is not None and low > high

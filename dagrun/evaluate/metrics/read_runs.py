@@ -104,8 +104,8 @@ async def metrics(*, journal: Journal, since: Instant = None, until: Instant = N
         since: Runs that began before that do not count: a `datetime.datetime`, a `datetime.timedelta` before now, or
             seconds since 1970; `None` for all.
         until: Runs that began then or later do not count; as *since*.
-        by: What to make groups by: ``tool``, ``provider``, ``planner``, ``plan``, ``day``, ``week``, or ``label:NAME``;
-            empty for no groups.
+        by: What to make groups by: ``tool``, ``provider`` (a model, a pool of tools, or a tool without a pool),
+            ``planner``, ``plan``, ``day``, ``week``, or ``label:NAME``; empty for no groups.
 
     Raises:
         ContractError: There is no such grouping.
