@@ -1,5 +1,6 @@
 """What the command line shows of failures: one line, with ``-v`` the traceback, and the answers of models."""
 
+import anyio
 import pytest
 
 from command_line import TOOLS, Shell, shell
@@ -87,3 +88,18 @@ def test_without_an_answer_inspect_says_so(shell: Shell) -> None:
 
     assert "no answer of a model is on record" in shell("inspect", "last", "--answers").out
     assert "--answers" not in shell("inspect", "last").out
+
+
+def test_a_run_that_was_stopped_from_outside_is_no_success(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a result there is nothing to report, and no exit code either: 0 would be a lie."""
+
+    async def cancelled(*_: object) -> None:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await anyio.sleep(1)
+
+    monkeypatch.setattr("dagrun.cli.jobs.execute._execute", cancelled)
+    ended = shell("run", shell.plan({"id": "one", "tool": "add", "args": {"a": 1}}), *TOOLS)
+
+    assert ended.code == 1
+    assert "the run was stopped from outside, and has no result" in ended.err

@@ -56,7 +56,7 @@ def test_before_and_after_a_change(two_runs: Shell) -> None:
     ended = two_runs("metrics", "--split", "2020-01-01")
 
     assert "since 2020-01-01" in ended.out
-    assert "medians and sums, which\nhave no interval, chance is not judged." in ended.out
+    assert "medians and sums, which have no interval, chance is not judged." in ended.out.replace("\n", " ")
     assert two_runs("metrics", "--split", "1h", "--json").json["split"]["since"]["runs"]["value"] == 2
 
 

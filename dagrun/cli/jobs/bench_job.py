@@ -114,7 +114,7 @@ class _Bench:
                 click.echo(f"{mode}: {summarise(result)}", err=True)
 
         job = Job(plan=scheduled(self._plan, mode), inputs=self._inputs, artifacts=self._folder.artifacts)
-        return execute(job, Reporting(on_result=on_result, is_shown=False))
+        return execute(job, Reporting(on_result=on_result, is_shown=False)).code
 
 
 def _tell(text: str) -> None:

@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +26,7 @@ from dagrun.cli.terminal.display import Display, make_display
 from dagrun.cli.terminal.keyboard import terminal_of
 from dagrun.cli.terminal.signals import Interrupts
 from dagrun.cli.terminal.user_errors import REFUSED, BadInput
-from dagrun.errors import DagrunError, JournalFailed
+from dagrun.errors import DagrunError, JournalFailed, RunFailed
 from dagrun.model.event import Event
 from dagrun.model.outcome import State, Status
 from dagrun.model.question import Approver
@@ -40,14 +41,23 @@ LEAVE_SECONDS: Final = 3.0  # for closing a run after its result; it takes milli
 THREAD_SECONDS: Final = 0.5  # for idle threads to end
 
 
-def execute(job: Job, reporting: Reporting) -> int:
-    """Carry out *job*, and return the exit code.
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """A job that was carried out: the exit code, and the result of the run."""
+
+    code: int
+    result: RunResult
+
+
+def execute(job: Job, reporting: Reporting) -> Executed:
+    """Carry out *job*.
 
     Ctrl-C suspends a recorded run, and cancels one without a record; the result is partial. A second Ctrl-C ends the
     process. The process also ends by force after a run in which a tool would not stop.
 
     Raises:
         BadInput: The run cannot be recorded.
+        RunFailed: The run has no result, because something has stopped it from outside.
     """
     threads = set(threading.enumerate())
     with _artifacts(job) as folder, Interrupts() as signals:
@@ -59,7 +69,9 @@ def execute(job: Job, reporting: Reporting) -> int:
             ending.leave()
         if _has_stuck_threads(threads):
             ending.exit_hard()
-    return ending.code
+    if ending.result is None:  # whatever has cancelled the task of the run has told nobody
+        raise RunFailed(Status.FAILED, "the run was stopped from outside, and has no result")
+    return Executed(ending.code, ending.result)
 
 
 class _Ending:
@@ -67,6 +79,7 @@ class _Ending:
 
     def __init__(self, reporting: Reporting, folder: Path | None, signals: Interrupts, *, is_temporary: bool) -> None:
         self.code = 0
+        self.result: RunResult | None = None
         self.folder = folder
         self.signals = signals
         self._is_temporary = is_temporary
@@ -79,6 +92,7 @@ class _Ending:
         """Report the result."""
         self.code = self.signals.exit_code((self._reporting.code_of or exit_code_of)(result))
         self._reporting.on_result(result)
+        self.result = result
         if any(a.outcome and a.outcome.state is State.ABANDONED for s in result.steps.values() for a in s.attempts):
             self.exit_hard()
 

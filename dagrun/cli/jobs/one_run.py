@@ -109,7 +109,7 @@ class OneRun:
                 server=server,
                 lingers=self._flags["lingers"],
             )
-            return execute(self._job, reporting)
+            return execute(self._job, reporting).code
 
     def _page_server(self) -> PageServer | None:
         flags = self._flags

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import dagrun_tools
 from dagrun import Event, Planner, Policy, RunResult, Toolbox, check
-from dagrun.cli.jobs.execute import both, execute
+from dagrun.cli.jobs.execute import Executed, both, execute
 from dagrun.cli.jobs.job import Job, Reporting
 from dagrun.cli.records.output_folder import RunFolder, run_folder
 from dagrun.cli.setup.plans import scheduled
@@ -21,14 +20,6 @@ from dagrun.cli.terminal.display import StepLines
 from dagrun.cli.terminal.text import is_drawable
 from dagrun_tools.demo.server import serving
 from dagrun_tools.demo.tools import in_constant_dollars, mortgage_rates_on_file
-
-
-@dataclass(slots=True)
-class DemoRun:
-    """A run of the demo that has ended: its exit code and its result."""
-
-    code: int
-    result: RunResult
 
 
 def toolbox() -> Toolbox:
@@ -57,7 +48,7 @@ def carry_out(
     latency: float | None = None,
     planner: Planner | None = None,
     on_event: Callable[[Event], object] | None = None,
-) -> DemoRun:
+) -> Executed:
     """Run a plan in *output*, with sources of its own, and save its result there.
 
     Args:
@@ -71,15 +62,9 @@ def carry_out(
     with serving(latency) as server, run_folder(output) as folder:
         inputs = {"server": server.url}
         checked = check(plan, toolbox(), policy=policy_of(server.server_port), inputs=inputs)
-        results: list[RunResult] = []
-
-        def deliver(result: RunResult) -> None:
-            _save(result, folder)
-            results.append(result)
-
         job = Job(plan=scheduled(checked, mode), inputs=inputs, artifacts=folder.artifacts, planner=planner)
         watch = on_event if is_drawable(sys.stderr) else both(StepLines().on_event, on_event)
-        return DemoRun(execute(job, Reporting(on_result=deliver, on_event=watch)), results[0])
+        return execute(job, Reporting(on_result=lambda result: _save(result, folder), on_event=watch))
 
 
 def files_in(folder: Path) -> list[str]:

@@ -32,12 +32,12 @@ from dagrun import (
     check,
     mcp_tools,
 )
-from dagrun.cli.jobs.execute import execute
+from dagrun.cli.jobs.execute import Executed, execute
 from dagrun.cli.jobs.job import Job, Reporting
 from dagrun.cli.records.output_folder import run_folder
 from dagrun.cli.setup.tool_modules import ConnectedToolbox
 from dagrun.cli.terminal.display import StepLines
-from dagrun_tools.demo.demo_run import DemoRun, files_in, packaged
+from dagrun_tools.demo.demo_run import files_in, packaged
 
 THINKING: Final = 0.4  # seconds; a model would take longer
 SENT: Final = "sent.jsonl"
@@ -113,7 +113,7 @@ def servers(sent: Path) -> dict[str, Any]:
     return {"mcpServers": {"mailbox": {"command": sys.executable, "args": arguments}}}
 
 
-def run_mailbox(output: Path, *, has_boundary: bool = True) -> tuple[DemoRun, Story]:
+def run_mailbox(output: Path, *, has_boundary: bool = True) -> tuple[Executed, Story]:
     """Run the plan with the mailbox, and tell how it goes.
 
     Args:
@@ -134,15 +134,13 @@ def run_mailbox(output: Path, *, has_boundary: bool = True) -> tuple[DemoRun, St
         tools = ConnectedToolbox([toolbox], [connections])
         checked = check(packaged("mailbox.json"), tools, policy=Policy.model_validate(policy))
         _tell(_opening(toolbox, checked.plan.steps))
-        story, results = Story(), list[RunResult]()
+        story = Story()
 
         def deliver(result: RunResult) -> None:
             folder.save({"schema_version": 1, **result.as_dict()})
-            results.append(result)
 
         job = Job(plan=checked, artifacts=folder.artifacts, planner=ObedientPlanner(), stand_in=stand_in)
-        code = execute(job, Reporting(on_result=deliver, on_event=story.on_event, is_shown=False))
-        return DemoRun(code, results[0]), story
+        return execute(job, Reporting(on_result=deliver, on_event=story.on_event, is_shown=False)), story
 
 
 async def _listed(connections: Any) -> Toolbox:
@@ -165,7 +163,7 @@ def _opening(toolbox: Toolbox, steps: Sequence[Step]) -> Iterator[str]:
     yield "3. The run:"
 
 
-def mailbox_facts(ran: DemoRun, story: Story, output: Path) -> dict[str, Any]:
+def mailbox_facts(ran: Executed, story: Story, output: Path) -> dict[str, Any]:
     """Return the scenario as plain JSON."""
     return {
         "status": str(ran.result.status),
@@ -182,7 +180,7 @@ def mailbox_facts(ran: DemoRun, story: Story, output: Path) -> dict[str, Any]:
     }
 
 
-def mailbox_lines(ran: DemoRun, story: Story, output: Path, *, width: int) -> list[str]:
+def mailbox_lines(ran: Executed, story: Story, output: Path, *, width: int) -> list[str]:
     """Return how it ended, as lines for people of at most *width* characters."""
     sent = [mail["to"] for mail in _sent(output)]
     moral = (

@@ -10,8 +10,9 @@ from textwrap import wrap
 from typing import Any, Final
 
 from dagrun import Event, RunResult
+from dagrun.cli.jobs.execute import Executed
 from dagrun.observe.timeline import Timeline, read_timeline, timeline_page
-from dagrun_tools.demo.demo_run import DemoRun, carry_out, files_in, packaged
+from dagrun_tools.demo.demo_run import carry_out, files_in, packaged
 from dagrun_tools.demo.mapping_planner import MappingPlanner
 
 LATENCY: Final = 2.5  # seconds: long enough that the other sources have not answered when the plan is changed
@@ -43,7 +44,7 @@ def renamed_plan() -> str:
     return json.dumps(plan)
 
 
-def run_replan(output: Path) -> tuple[DemoRun, Timeline]:
+def run_replan(output: Path) -> tuple[Executed, Timeline]:
     """Run the plan of the demo on the changed source, with a planner that knows the repair."""
     output.mkdir(parents=True, exist_ok=True)
     write_renamed_source(output)
