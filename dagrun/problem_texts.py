@@ -63,6 +63,7 @@ SENTENCES: Mapping[str, str] = {
     "DR220": "{field} takes {size} bytes of JSON as it is written, the ceiling is {limit} (max_argument_bytes of the "
     "policy); raise it, or pass an Artifact",
     "DR221": "step {step} calls {tool}, which {reason}",
+    "DR222": "step {step} runs {tool} in the executor {executor}, which does not take it: {reason}",
     # References and conditions.
     "DR301": "{text} is not a reference: {reason}",
     "DR302": "step {step} refers to {reference}, which is not in the plan{hint}",

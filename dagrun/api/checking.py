@@ -13,13 +13,13 @@ from typing import Any, Final, TypeAlias
 from dagrun.checks.check_context import context_of
 from dagrun.checks.check_objects import check_deps
 from dagrun.checks.check_plan import check_plan
-from dagrun.checks.checked_plan import CheckedPlan, empty_plan
+from dagrun.checks.checked_plan import CheckedPlan, empty_plan, executors_by_name
 from dagrun.checks.findings import Findings
 from dagrun.checks.policy_names import REDACT_RECORDS, redacts_nothing
 from dagrun.checks.reference_sources import look_up_input
 from dagrun.errors import ContractError, PlanRefused, Problem
 from dagrun.model.contracts.deps import NO_DEPS, UNKNOWN_DEPS, Deps, deps_from
-from dagrun.model.executor import Executor
+from dagrun.model.executor import Executor, refusal_by
 from dagrun.model.plan import Plan
 from dagrun.model.planner import must_be_planner
 from dagrun.model.policy import Policy
@@ -59,7 +59,8 @@ def check(
         policy: The limits of the run.
         inputs: The values of ``${input…}``, if they are known yet.
         strict: Whether the plan is refused for advice, too.
-        executors: The names of the executors of the host that steps may name, such as those passed to `start`.
+        executors: The executors of the host that steps may name, such as those passed to `start`: by name, so that
+            each is asked whether it takes the tools of its steps; or only their names.
         secrets: The secrets of the host, by name. A run of the checked plan has them.
         deps: The dependencies of the tools, as for `start`. A run of the checked plan has them. Without them, the run
             checks whether they are there.
@@ -130,6 +131,29 @@ def with_deps(plan: CheckedPlan, deps: Deps) -> CheckedPlan:
     if findings.has_errors:
         raise PlanRefused(findings.problems())
     return plan
+
+
+def with_executors(plan: CheckedPlan, named: Mapping[str, Executor], *, is_begun: bool = False) -> CheckedPlan:
+    """Return a checked plan with the executors of a run, where it was checked with other ones or their names alone.
+
+    The executors are asked about its steps, but not if the run *is_begun*: it may have ended those steps already. An
+    executor that does not take a call fails that call.
+
+    Raises:
+        PlanRefused: One of them does not take the tool of a step.
+    """
+    new = {name: named[name] for name, known in plan.executors.items() if name in named and named[name] is not known}
+    if not new:
+        return plan
+    findings = Findings()
+    for place, checked in enumerate(() if is_begun else plan.steps.values()):
+        name = checked.executor
+        if name in new and (reason := refusal_by(new[name], checked.tool)):
+            facts = {"step": checked.step.id, "tool": checked.tool.name, "executor": name, "reason": reason}
+            findings.add("DR222", place, "executor", **facts)
+    if findings.has_errors:
+        raise PlanRefused(findings.problems())
+    return replace(plan, executors={**plan.executors, **new})
 
 
 def must_fit_inputs(plan: CheckedPlan, inputs: Inputs) -> None:
@@ -213,7 +237,12 @@ def _key_of(plan: AnyPlan, tools: Tools | None, policy: Policy | None, executors
         limits = None if policy is None else policy.model_dump_json(exclude_unset=True, warnings=False)
     except ValueError:  # a value that is no JSON; the check has words for it
         return None
-    return says, id(plan) if isinstance(plan, Plan) else 0, named, limits, id(policy), frozenset(executors)
+    return says, id(plan) if isinstance(plan, Plan) else 0, named, limits, id(policy), _named(executors)
+
+
+def _named(executors: Collection[str]) -> Hashable:
+    """Return what tells executors from others: a checked plan keeps them alive."""
+    return frozenset((name, id(one)) for name, one in executors_by_name(executors).items()) if executors else ()
 
 
 def _names_of(tools: Tools | None) -> Hashable:
@@ -250,6 +279,8 @@ def first_plan(
         options["deps"] is not None and isinstance(plan, CheckedPlan)
     ):
         checked = with_deps(checked, deps_from(options["deps"]))
+    if checked.executors:
+        checked = with_executors(checked, executors)
     if missing := checked.secrets.missing:
         raise ContractError(f"the plan was checked with the secrets {', '.join(missing)}: secrets={{…}}")
     if options["compose"] is not None:

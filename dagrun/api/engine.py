@@ -15,7 +15,7 @@ from weakref import WeakSet
 import anyio
 from anyio.abc import TaskGroup
 
-from dagrun.api.checking import AnyPlan, CheckedPlans, check, first_plan
+from dagrun.api.checking import AnyPlan, CheckedPlans, check, first_plan, with_executors
 from dagrun.api.learned_durations import Memory
 from dagrun.api.options import ResumeOptions, RetryOptions, lists_options, run_options
 from dagrun.api.record_opening import (
@@ -200,7 +200,7 @@ class Engine:
         named = self._executors.named(options.get("executors"))
         options = self._with_deps(options)
         async with taken_up(run_id, options, named, self.policy, held) as past:
-            plan, tape = past.plan, past.record.tape
+            plan, tape = with_executors(past.plan, named, is_begun=True), past.record.tape
             journal = self._teacher(options["journal"], plan)
             await self._memory.recall(journal)
             folder = ArtifactFolder(past.options["artifacts"] or tape.artifacts)

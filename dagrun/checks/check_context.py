@@ -13,6 +13,7 @@ from dagrun.checks.reference_sources import ReferenceSources
 from dagrun.model.contracts.deps import UNKNOWN_DEPS, Deps
 from dagrun.model.contracts.imported_tools import import_fault
 from dagrun.model.contracts.schema_types import Types, look_up
+from dagrun.model.executor import refusal_by
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
@@ -36,7 +37,8 @@ class ToolFacts:
         is_plain: Whether a step that names nothing else may call it as it is: it runs in no worker process, and has no
             fallback.
         argument_types: The JSON types that places in its arguments take, as far as they were looked up.
-        import_fault: Why a worker process cannot import it; empty if it can, `None` if that was not looked up.
+        refusals: Why it cannot run in other places, by the name of the executor, as far as that was looked up; empty
+            if it can.
     """
 
     tool: AnyTool
@@ -48,7 +50,7 @@ class ToolFacts:
     may_ask: bool
     is_plain: bool
     argument_types: dict[Path, Types | None] = field(default_factory=dict)
-    import_fault: str | None = None
+    refusals: dict[str, str] = field(default_factory=dict)
 
     def types_of(self, *place: str | int) -> Types | None:
         """Return the JSON types that an argument or a part of it takes; `None` for any.
@@ -62,11 +64,17 @@ class ToolFacts:
             self.argument_types[place] = look_up([(whole, arguments.schema)], place[1:]).types
         return self.argument_types[place]
 
+    def why_not_in(self, name: str, executor: object) -> str:
+        """Say why the tool cannot run in an executor of the host; empty if it can."""
+        if name not in self.refusals:
+            self.refusals[name] = refusal_by(executor, self.tool)
+        return self.refusals[name]
+
     def why_no_process(self) -> str:
         """Say why a worker process cannot import the tool; empty if it can."""
-        if self.import_fault is None:
-            self.import_fault = import_fault(self.tool, is_child=True)
-        return self.import_fault
+        if "process" not in self.refusals:
+            self.refusals["process"] = import_fault(self.tool, is_child=True)
+        return self.refusals["process"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,7 @@ class CheckContext:
         index: The place of each id that a step may wait for.
         tools: The facts about each tool, by name.
         sources: The steps and inputs that references refer to.
-        executors: The names of the host's executors, which steps may name.
+        executors: The host's executors by name, which steps may name; `None` for one of which only the name is known.
         secrets: The secrets of the host.
         deps: The dependencies of the tools.
         has_objects: Whether a tool returns objects in memory, or gets dependencies.
@@ -93,7 +101,7 @@ class CheckContext:
     index: Mapping[str, int]
     tools: Mapping[str, ToolFacts]
     sources: ReferenceSources
-    executors: frozenset[str] = frozenset()
+    executors: Mapping[str, object] = field(default_factory=dict)
     secrets: Secrets = NO_SECRETS
     deps: Deps = UNKNOWN_DEPS
     shapes: ArgumentShapes = field(init=False, repr=False, compare=False)
@@ -116,7 +124,7 @@ def context_of(
     findings: Findings,
     *,
     inputs: Mapping[str, Any] | None,
-    executors: frozenset[str],
+    executors: Mapping[str, object],
     secrets: Secrets = NO_SECRETS,
     deps: Deps = UNKNOWN_DEPS,
 ) -> CheckContext:

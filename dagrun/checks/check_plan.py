@@ -10,7 +10,7 @@ from dagrun.checks.advice import advise
 from dagrun.checks.check_context import CheckContext, context_of
 from dagrun.checks.check_references import check_output
 from dagrun.checks.check_step import check_step
-from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
+from dagrun.checks.checked_plan import CheckedPlan, CheckedStep, executors_by_name
 from dagrun.checks.findings import WHOLE_PLAN, Findings
 from dagrun.checks.policy_names import REDACT_RECORDS, check_policy_names, redacts_nothing
 from dagrun.errors import PlanRefused, Problem
@@ -52,7 +52,8 @@ def check_plan(
         policy: The limits that the plan must keep; the default policy if left out.
         inputs: The inputs of the run, for references to them; `None` if they are not known yet.
         strict: Whether advice is refused like an error.
-        executors: The names of the host's executors, which steps may name in addition to the built-in ones.
+        executors: The host's executors, which steps may name in addition to the built-in ones: by name, or only their
+            names.
         secrets: The secrets of the host.
         deps: The dependencies of the tools.
         is_hooked: Whether the host has a function that redacts texts.
@@ -106,7 +107,7 @@ def find_problems(
         findings.add("DR108", WHOLE_PLAN, "steps", count=count, limit=policy.max_steps)
         return findings.problems(), None
     index = _check_ids(plan.steps, findings)
-    named = frozenset(executors)
+    named = executors_by_name(executors)
     context = context_of(
         plan, index, toolbox, policy, findings, inputs=inputs, executors=named, secrets=secrets, deps=deps
     )

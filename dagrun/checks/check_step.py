@@ -13,6 +13,7 @@ from dagrun.checks.check_references import StepReferences
 from dagrun.checks.checked_plan import CheckedStep, asks_of
 from dagrun.checks.findings import Findings
 from dagrun.checks.plain_json import EMPTY_ARGS, compile_value, fits, is_plain_json
+from dagrun.model.contracts.imported_tools import asks_people
 from dagrun.model.plan import Step
 from dagrun.model.reference import Template
 from dagrun.model.secrets.secret import Secrets
@@ -101,6 +102,8 @@ def _check_call(
     if step.fallback is not None or facts.tool.fallback is not None:
         fallback = _check_fallback(context, index, step, facts, args)
     pool = step.pool if step.pool is not None else facts.pool
+    if pool is None and executor in context.executors:
+        pool = executor  # so that a limit of its pool limits what runs in an executor of the host
     timeout = facts.timeout if step.timeout is None else lowest_limit(step.timeout, facts.timeout)
     return executor, pool, timeout, fallback.tool if fallback is not None else None
 
@@ -137,7 +140,7 @@ def _check_executor(context: CheckContext, index: int, step: Step, facts: ToolFa
             case "thread":
                 reason = f"{step.tool} is async, which runs as a coroutine or in a process"
             case name if name in context.executors:
-                chosen = name
+                return _check_host_executor(context, index, step, facts)
             case _:
                 known = (*_EXECUTORS, *sorted(context.executors))
                 hint = context.findings.hint(step.executor, known)
@@ -148,6 +151,13 @@ def _check_executor(context: CheckContext, index: int, step: Step, facts: ToolFa
     if chosen == "process":
         _check_import(context, index, step, facts)
     return chosen
+
+
+def _check_host_executor(context: CheckContext, index: int, step: Step, facts: ToolFacts) -> str:
+    name = str(step.executor)
+    if reason := facts.why_not_in(name, context.executors[name]):
+        context.findings.add("DR222", index, "executor", step=step.id, tool=step.tool, executor=name, reason=reason)
+    return name
 
 
 def _check_fallback(
@@ -182,8 +192,12 @@ def _argument_faults(index: int, step: Step, fallback: ToolFacts, args: Template
 
 
 def _check_import(context: CheckContext, index: int, step: Step, facts: ToolFacts) -> None:
+    name = facts.tool.name
     if reason := facts.why_no_process():
-        context.findings.add("DR208", index, "tool", step=step.id, tool=facts.tool.name, reason=reason)
+        context.findings.add("DR208", index, "tool", step=step.id, tool=name, reason=reason)
+    elif asks_people(facts.tool):
+        reason = f"{name} asks people, and its question does not reach them from there"
+        context.findings.add("DR222", index, "tool", step=step.id, tool=name, executor="process", reason=reason)
 
 
 # Arguments and dependencies ------------------------------------------------------------------------------------------

@@ -158,7 +158,8 @@ class CheckedPlan:
         output: The template of the run's answer; `None` if the answer is the outputs of the sinks.
         advice: Remarks that are no errors.
         is_ordered: Whether every step is written after all steps that it waits for.
-        executors: The names of the host's executors, which steps may name, also those of patches.
+        executors: The host's executors by name, which steps may name, also those of patches; `None` for one of which
+            only the name is known.
         secrets: The secrets of the host, which are passed to tools and kept out of records.
         deps: The dependencies of the tools.
         redact: The hook of the host for texts that are shown.
@@ -178,7 +179,7 @@ class CheckedPlan:
     output: Template | None
     advice: tuple[Problem, ...] = field(default=())
     is_ordered: bool = False
-    executors: frozenset[str] = frozenset()
+    executors: Mapping[str, object] = field(default_factory=dict)
     secrets: Secrets = field(default=NO_SECRETS, repr=False, compare=False)
     deps: Deps = field(default=UNKNOWN_DEPS, repr=False, compare=False)
     redact: Hook | None = field(default=None, repr=False, compare=False)
@@ -232,6 +233,11 @@ def takes_deps(tool: AnyTool) -> bool:
     return bool(arguments.deps) or arguments.context_deps is not None or any(map(takes_deps, tool.inner_tools))
 
 
+def executors_by_name(executors: Collection[str]) -> Mapping[str, object]:
+    """Return executors by name, `None` for those of which only the name is given."""
+    return dict(executors) if isinstance(executors, Mapping) else dict.fromkeys(executors)
+
+
 def empty_plan(
     goal: str, toolbox: Toolbox, policy: Policy, executors: Collection[str] = (), secrets: Secrets = NO_SECRETS
 ) -> CheckedPlan:
@@ -244,7 +250,7 @@ def empty_plan(
         after=(),
         output=None,
         is_ordered=True,
-        executors=frozenset(executors),
+        executors=executors_by_name(executors),
         secrets=secrets,
     )
 

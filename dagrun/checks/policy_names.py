@@ -30,7 +30,7 @@ def check_policy_names(steps: Sequence[CheckedStep], context: CheckContext) -> N
     tools = [facts.tool for facts in context.tools.values()]
     inner = [tool for outer in tools for tool in outer.inner_tools]
     pools = {tool.pool for tool in (*tools, *inner) if tool.pool is not None}
-    pools |= {checked.step.pool for checked in steps if checked.step.pool is not None}
+    pools |= {checked.step.pool for checked in steps if checked.step.pool is not None} | context.executors.keys()
     known = {"tool": {tool.name for tool in (*tools, *inner)}, "pool": pools}
     for place, kind, name in _names(context.policy):
         if name not in known[kind]:

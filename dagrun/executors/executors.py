@@ -65,7 +65,7 @@ class Executors:
         Raises:
             ContractError: The plan was checked with executors that are missing here.
         """
-        if missing := plan.executors - named.keys():
+        if missing := plan.executors.keys() - named.keys():
             raise ContractError(f"the plan was checked with an executor {', '.join(sorted(missing))}: executors={{…}}")
         policy = plan.policy
         key = (policy.max_threads, policy.max_stuck_threads, policy.max_processes, policy.max_process_memory)
@@ -114,3 +114,5 @@ def _check(name: object, executor: object) -> None:
         raise ContractError(f"an executor of the host cannot be called {name}: there is always one of that name")
     if isinstance(executor, type) or not callable(getattr(executor, "call", None)):
         raise ContractError(f"executor {name} needs a method call, like dagrun's Executor; got {executor!r:.100}")
+    if not callable(getattr(executor, "accepts", len)):
+        raise ContractError(f"accepts of executor {name} is a method: accepts(tool) -> str | None")

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from dagrun.errors import ValueRefused, ValueTooLarge, short_repr
+from dagrun.errors import ValueRefused, ValueTooLarge, short_repr, shorten
 from dagrun.model.outcome import Failure
 from dagrun.model.tool import Tool
 from dagrun.model.tool_context import ToolContext
@@ -123,7 +123,11 @@ class Executor(Protocol):
 
     A host can add executors (``dagrun.start(…, executors={"sql": …})``), which steps name (``executor: sql``).
     If such an executor raises, hangs or returns too late, only that one step fails. It belongs to the host: dagrun
-    never closes it, so it can serve many runs, and the host closes it when the last run has ended.
+    never closes it, so it can serve many runs, and the host closes it when the last run has ended. Its name is the pool
+    of its steps, unless they or their tools name another.
+
+    It may have a method ``accepts(tool) -> str | None``, which says why it cannot run a tool, or returns `None`. The
+    check of a plan or a patch asks it, and refuses the step (``DR222``); without it, such a step fails when it runs.
     """
 
     def call(self, call: ToolCall) -> Coroutine[Any, Any, object]:
@@ -136,6 +140,22 @@ class Executor(Protocol):
 
     async def aclose(self) -> None:
         """Release all resources; called once, after the last call has ended, by the owner of the executor."""
+
+
+def refusal_by(executor: object, tool: Tool[..., Any]) -> str:
+    """Say why an executor of the host does not take *tool*, as its method `accepts` does; empty if it does."""
+    accepts = None if isinstance(executor, type) else getattr(executor, "accepts", None)
+    if accepts is None:
+        return ""
+    try:
+        answer = accepts(tool)
+    except Exception as error:  # noqa: BLE001  (code of the host, which must not end the check of a patch)
+        return shorten(f"its accepts raised {type(error).__name__}: {error}")
+    if answer is None:
+        return ""
+    if not isinstance(answer, str) or not answer:
+        return f"its accepts returned {answer!r:.60}; it returns None, or the reason in words"
+    return shorten(answer, 300)
 
 
 def plain_result(value: object) -> object:

@@ -466,7 +466,7 @@ def test_the_plan_of_a_record_is_checked_with_all_that_it_was_opened_with() -> N
 
     assert list(checked.steps) == ["load", "count", "add", "last"]
     assert checked.steps["load"].executor == "ray"
-    assert checked.executors == {"ray"}
+    assert checked.executors == {"ray": None}
     assert not any(step.gates for step in checked.steps.values())
     assert waves == in_waves(checked)
     assert waves.steps["count"].gates == {"add"}
