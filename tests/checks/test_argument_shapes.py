@@ -235,9 +235,7 @@ def test_each_check_has_its_own_shapes() -> None:
     plan = plan_of({"parcels": ["${a}"]})
     toolbox = dagrun.Toolbox(make, weigh)
     index = {step.id: place for place, step in enumerate(plan.steps)}
-    first, second = (
-        context_of(plan, index, toolbox, Policy(), Findings(), inputs=None, executors=frozenset()) for _ in "ab"
-    )
+    first, second = (context_of(plan, index, toolbox, Policy(), Findings(), inputs=None, executors={}) for _ in "ab")
 
     def is_known_valid(context: CheckContext) -> bool:
         shaped = context.shapes.find(plan.steps[2].args)
