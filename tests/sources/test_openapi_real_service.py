@@ -17,7 +17,7 @@ from openapi_service import step
 fastapi = pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")
 
-from fastapi import FastAPI, Header, HTTPException, Path, Query, Response  # noqa: E402
+from fastapi import FastAPI, File, Form, Header, HTTPException, Path, Query, Response, UploadFile  # noqa: E402
 from pydantic import BaseModel, Field  # noqa: E402
 
 pytestmark = [pytest.mark.anyio, pytest.mark.costly, pytest.mark.real_time]
@@ -90,6 +90,19 @@ def make(new: NewThing) -> Thing:
     return thing
 
 
+@app.post("/files", status_code=201, tags=["change"])
+async def upload(
+    picture: UploadFile,
+    note: Annotated[str, Form()],
+    raw: Annotated[bytes, File()],
+    pages: list[UploadFile] | None = None,
+    count: Annotated[int, Form()] = 1,
+) -> dict[str, Any]:
+    """Return what has arrived of files and fields."""
+    read = [(page.filename, page.content_type, len(await page.read())) for page in [picture, *(pages or ())]]
+    return {"files": read, "note": note, "count": count, "raw": raw.decode()}
+
+
 @app.delete("/things/{ident}", status_code=204, tags=["change"])
 def remove(ident: int) -> Response:
     """Remove a thing."""
@@ -121,7 +134,7 @@ async def test_what_is_sent_arrives_as_it_was_meant() -> None:
     with running() as url:
         tools = dagrun.openapi_tools(app.openapi(), base_url=url)
         names = {name.split("_things")[0]: name for name in tools}
-        assert set(names) == {"echo", "make", "remove"}
+        assert set(names) == {"echo", "make", "remove", "upload_files_post"}
         steps = [
             step("e", names["echo"], **{
                 "name": "a b+c%2F?#&ü", "many": [1, 2, 3], "is_on": True, "ratio": 2.0, "kind": "big",
@@ -151,3 +164,21 @@ async def test_what_is_sent_arrives_as_it_was_meant() -> None:
         "steps[0].args.body.part.name",
         "steps[0].args.body.tags",
     }
+
+
+async def test_files_are_read_by_a_service_that_is_not_ours() -> None:
+    """What an artifact is called, what type it has, and that a text may stand for a file."""
+
+    @dagrun.tool(effect="read")
+    async def draw(context: dagrun.ToolContext) -> dagrun.Artifact:
+        return context.artifacts.save(bytes(range(256)), media_type="image/png", name='a "b" ü.png')
+
+    with running() as url:
+        tools = dagrun.openapi_tools(app.openapi(), base_url=url, include=["upload*"])
+        body = {"picture": "${d}", "pages": ["${d}", "a page"], "note": "x=1 & ü", "raw": "raw", "count": 7}
+        plan = dagrun.Plan(steps=[step("d", "draw"), step("u", next(iter(tools)), body=body)])
+        result = await dagrun.run(plan, tools=[tools, draw])
+    assert result.status == "succeeded", result
+    name = "a %22b%22 ü.png"  # as browsers write it
+    picture, page = [name, "image/png", 256], ["pages", "text/plain; charset=utf-8", 6]
+    assert result.steps["u"].output == {"files": [picture, picture, page], "note": "x=1 & ü", "count": 7, "raw": "raw"}

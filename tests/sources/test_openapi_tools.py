@@ -164,7 +164,10 @@ LEFT_OUT: dict[str, tuple[dict[str, Any], str]] = {
     "schema circle": (operation("x", body={"$ref": "#/components/loop"}), "refers to itself"),
     "style": (operation("x", parameter("a", style="matrix")), "of style 'matrix' in query"),
     "place": (operation("x", parameter("a", "querystring")), "a parameter in 'querystring'"),
-    "file": (operation("x", requestBody={"required": True, "content": {"image/png": {}}}), "a body of image/png"),
+    "mixed": (
+        operation("x", requestBody={"required": True, "content": {"multipart/mixed": {}}}),
+        "a body of multipart",
+    ),
     "server": (operation("x", servers=[{"url": "https://evil.example"}]), "a server of its own"),
     "effect": (operation("x", **{"x-dagrun-effect": "none"}), "x-dagrun-effect 'none', not pure"),
     "header": (operation("x", parameter("a: b\r\nc", "header")), "a header whose name HTTP does not allow"),

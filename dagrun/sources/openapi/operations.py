@@ -21,10 +21,10 @@ from typing import Any, Final, Literal, cast
 from dagrun.errors import shorten
 from dagrun.model.effect import Effect
 from dagrun.sources.foreign_schema import definition_of, subschemas
+from dagrun.sources.openapi.bodies import BODY, JSON_TYPES, Body, read_body, style_of
 from dagrun.sources.openapi.document import Document, Raw, Unusable
 from dagrun.sources.openapi.wire_forms import STYLES, Parameter, Place
 
-BODY: Final = "body"
 KEY_HEADER: Final = "idempotency-key"
 
 _EFFECTS: Final[Mapping[str, Effect]] = {
@@ -43,26 +43,7 @@ _NOT_FOR_PLANS: Final = frozenset(
 _PREFIXES: Final = ("proxy-", "x-forwarded-", "sec-")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _METHOD: Final = re.compile(r"[A-Z][A-Z-]{0,30}", re.IGNORECASE)
-_JSON: Final = re.compile(r"(?:application|text)/(?:[a-z0-9.+_-]+\+)?json\b|\*/\*|application/\*", re.IGNORECASE)
 _MOST_COMPOSED: Final = 8  # levels of allOf
-_FORM: Final = "application/x-www-form-urlencoded"
-
-BodyForm = Literal["json", "form", "text"]
-
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """The body of requests.
-
-    Attributes:
-        form: How it is written.
-        media_type: What the header says.
-        encodings: How fields of a form are written that the document says something about.
-    """
-
-    form: BodyForm
-    media_type: str
-    encodings: Mapping[str, Parameter]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +210,7 @@ class _Parameters:
         if argument in self.schemas:
             raise Unusable(f"has two parameters {shorten(repr(argument), 60)}")
         schema, is_json = self._schema_of(raw)
-        style, explode = _style_of(raw, place)
+        style, explode = style_of(raw, place)
         parameter = Parameter(
             argument, name, place, style, explode, allow_reserved=raw.get("allowReserved") is True, is_json=is_json
         )
@@ -249,7 +230,7 @@ class _Parameters:
         if not isinstance(content, Mapping) or len(content) != 1:
             raise Unusable("has a parameter whose content is not of one media type")
         [(media_type, media)] = content.items()
-        is_json = bool(_JSON.match(media_type))
+        is_json = bool(JSON_TYPES.match(media_type))
         if not is_json and not media_type.startswith("text/"):
             raise Unusable(f"has a parameter of media type {shorten(media_type, 60)}")
         return self._document.followed(media).get("schema", {}), is_json
@@ -274,14 +255,6 @@ class _Parameters:
             raise Unusable(f"does not declare the parameter {shorten(', '.join(sorted(missing)), 60)} of its path")
         if not path.startswith("/") or re.search(r"[{}]", re.sub(r"\{[^{}]*\}", "", path)):
             raise Unusable("has a path that is none")
-
-
-def _style_of(raw: Raw, place: Place) -> tuple[str, bool]:
-    style = raw.get("style", STYLES[place][0])
-    if style not in STYLES[place]:
-        raise Unusable(f"has a parameter of style {shorten(repr(style), 40)} in {place}")
-    explode = raw.get("explode")
-    return style, explode if isinstance(explode, bool) else style == "form"
 
 
 def _described(schema: Any, raw: Raw) -> Any:
@@ -322,40 +295,20 @@ def _read_body(document: Document, raw: Any, reader: _Parameters) -> Body | None
     if raw is None:
         return None
     described = document.followed(raw)
-    content = described.get("content")
-    types = list(content) if isinstance(content, Mapping) else []
     is_required = described.get("required") is True
-    for form, media_type in _body_forms(types):
-        media = document.followed(cast(Raw, content)[media_type])
-        schema = media.get("schema", {})
-        reader.make_room(BODY)
-        reader.schemas[BODY] = _described({"type": "string"} if form == "text" else schema, described)
+    found = read_body(document, described)
+    if found is None:
         if is_required:
-            reader.required.append(BODY)
-        named = "application/json" if "*" in media_type else media_type
-        return Body(form, named, _encodings(media.get("encoding")) if form == "form" else {})
+            content = described.get("content")
+            types = ", ".join(content) if isinstance(content, Mapping) else ""
+            raise Unusable(f"has a body of {shorten(types or 'no media type', 80)}")
+        return None
+    body, schema = found
+    reader.make_room(BODY)
+    reader.schemas[BODY] = _described(schema, described)
     if is_required:
-        raise Unusable(f"has a body of {shorten(', '.join(types) or 'no media type', 80)}")
-    return None
-
-
-def _body_forms(types: list[str]) -> Iterator[tuple[BodyForm, str]]:
-    yield from (("json", each) for each in types if _JSON.match(each))
-    yield from (("form", each) for each in types if each.lower().startswith(_FORM))
-    yield from (("text", each) for each in types if each.lower().startswith("text/"))
-
-
-def _encodings(raw: Any) -> dict[str, Parameter]:
-    found: dict[str, Parameter] = {}
-    for name, encoding in raw.items() if isinstance(raw, Mapping) else ():
-        if not isinstance(encoding, Mapping):
-            continue
-        is_json = bool(_JSON.match(str(encoding.get("contentType", "")))) and "style" not in encoding
-        if is_json or encoding.keys() & {"style", "explode", "allowReserved"}:
-            style, explode = _style_of(encoding, "query")
-            reserved = encoding.get("allowReserved") is True
-            found[name] = Parameter(name, name, "query", style, explode, reserved, is_json)
-    return found
+        reader.required.append(BODY)
+    return body
 
 
 # Answers -------------------------------------------------------------------------------------------------------------
@@ -373,7 +326,7 @@ def _answers(document: Document, responses: Raw) -> tuple[Any, str]:
         types |= dict.fromkeys(content)
         found = [{"type": "null"}] if str(code) in ("204", "205") else list(_schemas_of(document, content))
         schemas += [schema for schema in found or [None] if schema not in schemas]
-    json_types = [each for each in types if _JSON.match(each)]
+    json_types = [each for each in types if JSON_TYPES.match(each)]
     accept = ", ".join((json_types or list(types))[:5])
     is_plain = re.fullmatch(r"[\x20-\x7e]{1,400}", accept) is not None
     if not schemas or None in schemas:
@@ -383,7 +336,7 @@ def _answers(document: Document, responses: Raw) -> tuple[Any, str]:
 
 def _schemas_of(document: Document, content: Raw) -> Iterator[Any]:
     for media_type, media in content.items():
-        if _JSON.match(media_type) and "*" not in media_type:
+        if JSON_TYPES.match(media_type) and "*" not in media_type:
             yield document.followed(media).get("schema")
         elif media_type.startswith("text/"):
             yield {"type": "string"}

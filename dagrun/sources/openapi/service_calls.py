@@ -14,7 +14,6 @@ The address is the host's. No parameter and no redirect leads to another scheme,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -32,9 +31,10 @@ from dagrun.model.tool_context import ToolContext
 from dagrun.sources.network.answers import ServerAnswer, phrase, read_answer
 from dagrun.sources.network.guarded_transport import CLOSE_SECONDS, shared_transport
 from dagrun.sources.network.network_rules import NetworkRules
+from dagrun.sources.openapi.bodies import BODY, written
 from dagrun.sources.openapi.credentials import Credentials, Proof
-from dagrun.sources.openapi.operations import BODY, Body, Operation
-from dagrun.sources.openapi.wire_forms import Parameter, filled_path, form_text, header_text, query_parts, target_of
+from dagrun.sources.openapi.operations import Operation
+from dagrun.sources.openapi.wire_forms import Parameter, filled_path, header_text, query_parts, target_of
 
 _AGENT: Final = f"dagrun/{__version__}"
 _FOLLOWED: Final = frozenset((301, 302, 303, 307, 308))
@@ -106,9 +106,11 @@ class OperationCall:
         operation, service = self._operation, self._service
         path = filled_path(operation.path, operation.path_parameters, arguments)
         query, headers = _parts_of(operation.others, arguments)
-        content = None if operation.body is None else _body_of(operation.body, arguments)
+        content, media_type = None, ""
+        if operation.body is not None and BODY in arguments:
+            content, media_type = await written(operation.body, arguments[BODY], context)
         proof = await service.credentials.proof_for(operation, self._tool)
-        headers |= self._headers(content, context, proof)
+        headers |= self._headers(media_type, context, proof)
         url = service.base_url + target_of(path, [*query, *proof.query])
         async with shared_transport(service.rules) as transport:
             response = await self._answered(transport, url, headers, content)
@@ -117,11 +119,11 @@ class OperationCall:
             finally:
                 await _close(response)
 
-    def _headers(self, content: bytes | None, context: ToolContext, proof: Proof) -> dict[str, str]:
+    def _headers(self, media_type: str, context: ToolContext, proof: Proof) -> dict[str, str]:
         operation = self._operation
         made = {"user-agent": _AGENT, "accept": operation.accept or "*/*", "accept-encoding": "identity"}
-        if content is not None and operation.body is not None:
-            made["content-type"] = operation.body.media_type
+        if media_type:
+            made["content-type"] = media_type
         if operation.key_header is not None:
             made[operation.key_header] = context.idempotency_key
         return {**made, **{name.lower(): value for name, value in proof.headers.items()}}
@@ -226,21 +228,6 @@ def _parts_of(parameters: tuple[Parameter, ...], arguments: Mapping[str, Any]) -
         elif (text := header_text(parameter, value)) is not None:
             headers[parameter.name.lower()] = text
     return query, headers
-
-
-def _body_of(body: Body, arguments: Mapping[str, Any]) -> bytes | None:
-    if BODY not in arguments:
-        return None
-    value = arguments[BODY]
-    match body.form:
-        case "text":
-            return str(value).encode()
-        case "form" if isinstance(value, dict):
-            return form_text(value, body.encodings).encode()
-        case "form":
-            raise ToolError(f"{BODY} is a form, so it must be an object")
-        case _:
-            return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _url(url: str) -> httpx.URL:

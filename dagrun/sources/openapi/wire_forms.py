@@ -136,7 +136,7 @@ def header_text(parameter: Parameter, value: Any) -> str | None:
     if parameter.is_json:
         text = _json(value)
     elif isinstance(value, dict) and parameter.explode:
-        text = ",".join(f"{name}={_text(part)}" for name, part in value.items() if part is not None)
+        text = ",".join(f"{name}={part_text(part)}" for name, part in value.items() if part is not None)
     else:
         text = ",".join(_elements(value))
     if not _HEADER_VALUE.fullmatch(text):
@@ -178,15 +178,15 @@ def _elements(value: Any) -> list[str]:
     """Return the texts of the elements of a value, not encoded; of an object, names and values by turns."""
     match value:
         case list():
-            return [_text(part) for part in value if part is not None]
+            return [part_text(part) for part in value if part is not None]
         case dict():
-            return [text for name, part in value.items() if part is not None for text in (name, _text(part))]
+            return [text for name, part in value.items() if part is not None for text in (name, part_text(part))]
         case _:
-            return [_text(value)]
+            return [part_text(value)]
 
 
 def _named(value: dict[str, Any], safe: str = "") -> list[str]:
-    return [f"{_encoded(name)}={quote(_text(part), safe=safe)}" for name, part in value.items() if part is not None]
+    return [f"{_encoded(name)}={quote(part_text(part), safe=safe)}" for name, part in value.items() if part is not None]
 
 
 def _deep(name: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -202,10 +202,11 @@ def _deep(name: str, value: Any) -> Iterator[tuple[str, str]]:
             made += 1
             if made > _MAX_PAIRS:
                 raise ToolError(f"{shorten(unquote(name), 60)} has over {_MAX_PAIRS} values")
-            yield key, _text(part)
+            yield key, part_text(part)
 
 
-def _text(value: Any) -> str:
+def part_text(value: Any) -> str:
+    """Return a single value as text; what is none, as JSON."""
     match value:
         case bool():
             return "true" if value else "false"
