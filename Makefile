@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help env test rigs night check lint format types floors bench bench-runs bench-check bench-full bench-peers bench-jobs \
+.PHONY: help env test rigs workers night check lint format types floors bench bench-runs bench-check bench-full bench-peers bench-jobs \
   structure docs pictures reference demo demo-model clean
 
 help: ## list these targets
@@ -22,6 +22,9 @@ test: $(READY) ## run the tests (3 minutes on two cores)
 
 rigs: $(READY) ## run the long proofs
 	$(BIN)/pytest -m rigs -n $(WORKERS) --maxprocesses 4 --dist worksteal --timeout 900 --durations 10
+
+workers: $(READY) ## let worker processes carry out 2,000 runs while they and their PostgreSQL are killed
+	DAGRUN_WORKER_RUNS=2000 $(BIN)/pytest -m rigs -s --timeout 900 tests/journal/test_worker_processes.py
 
 night: $(READY) ## run the long proofs with big numbers
 	DAGRUN_NIGHT=1 $(BIN)/pytest -m rigs --timeout 0 --durations 0

@@ -244,6 +244,30 @@ async def test_a_worker_waits_for_the_end_of_a_lease(postgres: str, journal: Pos
     await tape.aclose()
 
 
+async def test_a_worker_that_waits_is_woken_when_the_server_is_back(postgres: str, journal: PostgresJournal) -> None:
+    """What was queued while its connection was lost has rung for nobody."""
+    queue, woken = journal.queue, anyio.Event()
+    await queue.wait(Wanted())  # for a second, as nothing listens yet
+    keeper = journal._keeper
+    assert keeper is not None
+
+    async def wait() -> None:
+        await queue.wait(Wanted())
+        woken.set()
+
+    with anyio.fail_after(20):
+        while not keeper.is_listening:
+            await anyio.sleep(0.01)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            while not keeper._on_queue:
+                await anyio.sleep(0.01)
+            await anyio.sleep(0.2)
+            assert not woken.is_set()
+            listens = f"query LIKE 'LISTEN%{queue.schema}.queue%'"
+            assert say(postgres, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {listens}")
+
+
 async def test_an_older_schema_gets_a_queue(postgres: str, journal: PostgresJournal) -> None:
     """Letters and runs work without it; the first submission makes it."""
     tape = await journal.create(RUN)

@@ -34,14 +34,14 @@ class LeaseKeeper:
         self._seconds = seconds
         self._runs: dict[int, tuple[PostgresWriter, Callback]] = {}  # by the number of the run
         self._lost_connection = anyio.Event()
-        self._on_queue: list[Callable[[str], None]] = []
+        self._on_queue: list[Callable[[str | None], None]] = []
         self.is_listening = False
 
-    def listen(self, notify: Callable[[str], None]) -> None:
-        """Call *notify* with the pool whenever a run is queued; in the thread of the journal."""
+    def listen(self, notify: Callable[[str | None], None]) -> None:
+        """Call *notify* in the thread of the journal with the pool whenever a run is queued; `None` may be any pool."""
         self._on_queue.append(notify)
 
-    def unlisten(self, notify: Callable[[str], None]) -> None:
+    def unlisten(self, notify: Callable[[str | None], None]) -> None:
         """Call *notify* no more."""
         self._on_queue.remove(notify)
 
@@ -101,9 +101,11 @@ class LeaseKeeper:
         await connection.add_listener(self._connections.sql.channel, self._on_letter)
         await connection.add_listener(self._connections.sql.queue.channel, self._on_queued)
         self.is_listening = True
-        # Letters may have been posted while there was no connection.
+        # Letters may have been posted, and runs queued, while there was no connection.
         for _, notify_letter in list(self._runs.values()):
             notify_letter()
+        for notify in list(self._on_queue):
+            notify(None)
         while not connection.is_closed():
             await self._renew(connection)
             self._lost_connection = anyio.Event()

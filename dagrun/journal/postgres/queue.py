@@ -138,8 +138,8 @@ class PostgresQueue:
         """Wait until there may be something to claim; see `RunQueue.wait`."""
         loop, news = current_token(), anyio.Event()
 
-        def notify(pool: str) -> None:
-            if pool in wanted.pools:
+        def notify(pool: str | None) -> None:
+            if pool is None or pool in wanted.pools:
                 call_soon(loop, news.set)
 
         keepers: list[LeaseKeeper] = []

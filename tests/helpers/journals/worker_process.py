@@ -1,6 +1,10 @@
-"""A worker process for rigs: ``python worker_process.py PLACE SCHEMA BOOK`` works until SIGTERM, then exits with 0.
+"""A worker process for rigs: it works until SIGTERM, then exits with 0.
 
-PLACE is the DSN of a PostgreSQL, or a folder of runs, for which SCHEMA means nothing.
+    python worker_process.py PLACE SCHEMA BOOK [DURABILITY [SLOWNESS [unfenced]]]
+
+PLACE is the DSN of a PostgreSQL, or a folder of runs, for which SCHEMA means nothing. SLOWNESS
+makes the steps take as many times longer. ``unfenced`` is a mutant: a worker that has lost its runs goes on as if they
+were its own.
 
 Each payment is a line in the file BOOK, written in one call, as a bank would have it: also of a process that is killed.
 """
@@ -10,48 +14,73 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any
 
 import anyio
 
 import dagrun
 from dagrun import PostgresJournal, SQLiteJournal
+from dagrun.errors import JournalError, OwnerLost
+from dagrun.journal.postgres.writer import PostgresWriter
 
 LEASE = 1.0  # seconds
 
 
-def tools(book: str) -> list[Any]:
+def tools(book: str, slowness: float = 1.0) -> list[Any]:
     """Return the tools of the runs."""
 
     @dagrun.tool(effect="read")
     async def look() -> int:
-        await anyio.sleep(0.02)
+        await anyio.sleep(0.02 * slowness)
         return 7
 
     @dagrun.tool(effect="effectful")
     async def pay(run: str, sum: int) -> int:
-        await anyio.sleep(0.02)
+        await anyio.sleep(0.01 * slowness)
         descriptor = os.open(book, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(descriptor, f"{run}\n".encode())
         os.close(descriptor)
-        await anyio.sleep(0.02)
+        await anyio.sleep(0.01 * slowness)
         return sum
 
     return [look, pay]
 
 
-def journal_of(place: str, schema: str) -> PostgresJournal | SQLiteJournal:
+def journal_of(place: str, schema: str, durability: str = "process") -> PostgresJournal | SQLiteJournal:
     """Return the journal of the runs."""
     if place.startswith("postgresql:"):
-        return PostgresJournal(place, schema=schema, durability="process", lease_seconds=LEASE)
-    return SQLiteJournal(place, lease_seconds=LEASE)
+        return PostgresJournal(place, schema=schema, durability=durability, lease_seconds=LEASE)
+    return SQLiteJournal(place, durability, lease_seconds=LEASE)
 
 
-async def main(place: str, schema: str, book: str) -> None:
+def take_the_fence_away() -> None:
+    """Let writers take every record for written, and every lease for theirs, whatever the server says."""
+    add, fail = PostgresWriter._add, PostgresWriter.fail
+
+    async def adds_anyhow(writer: PostgresWriter, *batch: Any) -> None:
+        with suppress(OwnerLost):
+            await add(writer, *batch)
+
+    async def renews_nothing(writer: PostgresWriter, connection: Any) -> None:
+        """Say nothing."""
+
+    def fails_else(writer: PostgresWriter, error: JournalError) -> None:
+        if not isinstance(error, OwnerLost):
+            fail(writer, error)
+
+    for name, mutant in (("_add", adds_anyhow), ("_renew", renews_nothing), ("fail", fails_else)):
+        setattr(PostgresWriter, name, mutant)
+
+
+async def main(place: str, schema: str, book: str, durability: str = "process", *more: str) -> None:
     """Work until SIGTERM."""
-    async with aclosing(journal_of(place, schema)) as journal, dagrun.Engine() as engine:
-        worker = dagrun.Worker(engine, journal=journal, tools=tools(book), at_once=8)
+    slowness, *mutants = more or ("1",)
+    if mutants:
+        take_the_fence_away()
+    async with aclosing(journal_of(place, schema, durability)) as journal, dagrun.Engine() as engine:
+        worker = dagrun.Worker(engine, journal=journal, tools=tools(book, float(slowness)), at_once=8)
 
         async def stop() -> None:
             with anyio.open_signal_receiver(signal.SIGTERM) as signals:
@@ -66,4 +95,4 @@ async def main(place: str, schema: str, book: str) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main, sys.argv[1], sys.argv[2], sys.argv[3])
+    anyio.run(partial(main, *sys.argv[1:]))
