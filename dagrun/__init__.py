@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dagrun.api import Engine, check, draft, resume, retry, run, run_sync, start
     from dagrun.api.replaying import Replayed, replay
     from dagrun.api.submitting import cancel, follow, requeue, submit
-    from dagrun.api.worker import Worker
+    from dagrun.api.worker import ClaimNews, Worker
     from dagrun.checks.checked_plan import CheckedPlan
     from dagrun.checks.tool_advice import check_tools
     from dagrun.critics.agreement import AgreementCritic
@@ -173,7 +173,7 @@ _NAMES = {
     "dagrun.api": "Engine check draft resume retry run run_sync start",
     "dagrun.api.replaying": "Replayed replay",
     "dagrun.api.submitting": "cancel follow requeue submit",
-    "dagrun.api.worker": "Worker",
+    "dagrun.api.worker": "ClaimNews Worker",
     "dagrun.critics.agreement": "AgreementCritic",
     "dagrun.critics.counts": "CountCritic",
     "dagrun.critics.rubric": "RubricCritic",
@@ -283,6 +283,7 @@ __all__ = [
     "CannotResume",
     "CeilingNear",
     "CheckedPlan",
+    "ClaimNews",
     "Condition",
     "ConfidenceReported",
     "Consequence",

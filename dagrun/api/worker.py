@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Final, Self, Unpack
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Self, TypeAlias, Unpack
 
 import anyio
 
@@ -21,7 +22,28 @@ from dagrun.runtime.run import Run
 _LOG: Final = logging.getLogger("dagrun.run")
 _MOST_REASON: Final = 2_000  # characters
 _STOPS: Final = "its worker stops"
+_Tell: TypeAlias = Callable[[QueueStanding | None, Status | None, str], object]
 _PAUSE: Final = 1.0  # seconds before the next try, when the store does not answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimNews:
+    """What has become of a run that a worker has claimed.
+
+    Attributes:
+        run_id: The run.
+        standing: ``running`` when it was claimed; later where it stands when the worker lets it go, or `None` if it is
+            left to another worker, since this one has lost it.
+        status: How the run ended or was suspended; `None` if it did neither.
+        reason: Why, in a sentence; empty if there is nothing to say.
+        seconds: Seconds since the claim.
+    """
+
+    run_id: str
+    standing: QueueStanding | None
+    status: Status | None = None
+    reason: str = ""
+    seconds: float = 0.0
 
 
 class Worker:
@@ -35,6 +57,7 @@ class Worker:
         engine: Where the runs are carried out, open; its ceilings hold in this process alone.
         pools: The pools that it works for.
         at_once: The most runs at once.
+        on_claim: Is called on the loop when a run was claimed, and when the worker lets it go; it must return quickly.
         options: The options of each run, as for `resume`: at least *journal* and *tools*.
 
     Raises:
@@ -47,6 +70,7 @@ class Worker:
         *,
         pools: Sequence[str] = ("default",),
         at_once: int = 20,
+        on_claim: Callable[[ClaimNews], object] | None = None,
         **options: Unpack[ResumeOptions],
     ) -> None:
         must_fit(options, ResumeOptions, "a worker")
@@ -56,6 +80,7 @@ class Worker:
         self._options = options
         self._queue = queue_of(options["journal"])
         self._pools = tuple(pools)
+        self._on_claim = on_claim
         self._room = anyio.Semaphore(at_once)
         self._refused: dict[str, str] = {}  # builds that it does not fit, and what differs
         self._runs: set[Run] = set()
@@ -95,31 +120,47 @@ class Worker:
                 await anyio.sleep(_PAUSE)
 
     async def _carry_out(self, claimed: ClaimedTape) -> None:
+        began = anyio.current_time()
+
         async def take() -> ClaimedTape:
             return claimed
 
+        def tell(standing: QueueStanding | None, status: Status | None = None, reason: str = "") -> None:
+            if self._on_claim is not None:
+                seconds, run_id = anyio.current_time() - began, claimed.run_id
+                news = ClaimNews(run_id=run_id, standing=standing, status=status, reason=reason, seconds=seconds)
+                self._on_claim(news)
+
         try:
             async with held_tape(take):
-                if standing_after(claimed.lines[-1].text)[0] is not QueueStanding.ENDED:  # the worker ended after it
-                    await self._resume(claimed)
+                tell(QueueStanding.RUNNING)
+                standing, reason = standing_after(claimed.lines[-1].text)
+                if standing is QueueStanding.ENDED:  # the former worker ended after it
+                    tell(standing, Status(reason))
+                else:
+                    await self._resume(claimed, tell)
         finally:
             self._room.release()
 
-    async def _resume(self, tape: ClaimedTape) -> None:
+    async def _resume(self, tape: ClaimedTape, tell: _Tell) -> None:
         try:
             async with self._engine.resume_held(tape, self._options) as run:
-                await self._watch(run, tape)
+                await self._watch(run, tape, tell)
         except OwnerLost as error:
             _LOG.warning("%s", error)
+            tell(None, None, str(error))
         except JournalFailed as error:
             _LOG.warning("run %s is left to another worker: %s", tape.run_id, error)
+            tell(None, None, str(error))
         except CannotResume as error:
-            self._refuse(tape, error)
+            tell(*self._refuse(tape, error))
         except Exception as error:  # noqa: BLE001  (plug-ins may raise anything, and the other runs go on)
             _LOG.exception("run %s cannot be carried out", tape.run_id)
-            tape.leave(QueueStanding.STUCK, shorten(f"{type(error).__name__}: {error}", _MOST_REASON))
+            reason = shorten(f"{type(error).__name__}: {error}", _MOST_REASON)
+            tape.leave(QueueStanding.STUCK, reason)
+            tell(QueueStanding.STUCK, None, reason)
 
-    async def _watch(self, run: Run, tape: ClaimedTape) -> None:
+    async def _watch(self, run: Run, tape: ClaimedTape, tell: _Tell) -> None:
         """Wait for the end of a run, or until it is suspended."""
         self._runs.add(run)
         try:
@@ -129,11 +170,16 @@ class Worker:
         finally:
             self._runs.discard(run)
         is_suspended = result.status is Status.CANCELLED and bool(run.graph.unsettled)
-        if is_suspended and result.reason != _STOPS:
+        standing = QueueStanding.WAITING if result.status is Status.WAITING else QueueStanding.ENDED
+        if is_suspended and result.reason == _STOPS:
+            standing = QueueStanding.QUEUED
+        elif is_suspended:
             # Another process has ordered it: no worker takes the run up before somebody wants it to go on.
-            tape.leave(QueueStanding.WAITING, result.reason)
+            standing = QueueStanding.WAITING
+            tape.leave(standing, result.reason)
+        tell(standing, result.status, result.reason)
 
-    def _refuse(self, tape: ClaimedTape, error: CannotResume) -> None:
+    def _refuse(self, tape: ClaimedTape, error: CannotResume) -> tuple[QueueStanding, None, str]:
         """Leave a run with other tools to a worker that fits it; set one aside that no worker could carry out."""
         reason = shorten("; ".join([str(error), *error.differences]), _MOST_REASON)
         build = build_of(last_opening(events_of(tape.run_id, tape.lines)))
@@ -141,5 +187,6 @@ class Worker:
             self._refused[build] = reason
             _LOG.warning("runs like %s are left to another worker: %s", tape.run_id, reason)
             tape.leave(QueueStanding.QUEUED, reason, is_untouched=True)
-        else:
-            tape.leave(QueueStanding.STUCK, reason)
+            return QueueStanding.QUEUED, None, reason
+        tape.leave(QueueStanding.STUCK, reason)
+        return QueueStanding.STUCK, None, reason

@@ -131,6 +131,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "suspend": ("dagrun.cli.commands.remote.cancel:suspend", "Suspend a run of another process."),
     "serve": ("dagrun.cli.commands.remote.serve:serve", "Show runs in a browser, answer them, and stop them."),
     "mcp": ("dagrun.cli.commands.remote.mcp:mcp", "Offer plans to other programs, as tools of an MCP server."),
+    "submit": ("dagrun.cli.commands.remote.submit:submit", "Check a plan, and leave the run to a worker."),
+    "worker": ("dagrun.cli.commands.remote.worker:worker", "Carry out the runs that others have submitted."),
+    "follow": ("dagrun.cli.commands.remote.submit:follow", "Show a run of another process until it has ended."),
+    "requeue": ("dagrun.cli.commands.remote.submit:requeue", "Let workers try a run again that is stuck."),
     "inspect": ("dagrun.cli.commands.inspect:inspect", "Show what happened in a run, and why."),
     "report": ("dagrun.cli.commands.report:report", "Write a page, a picture or a text about a run."),
     "replay": ("dagrun.cli.commands.replay:replay", "Rebuild the state of a run from its record, and call nothing."),
@@ -158,6 +162,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Plans": ("run", "check", "show", "eval", "sim", "bench"),
     "Goals": ("do", "plan", "prompt"),
     "Running and waiting runs": ("resume", "retry", "approve", "answer", "cancel", "suspend", "serve"),
+    "Runs for workers": ("submit", "worker", "follow", "requeue"),
     "Records": ("runs", "inspect", "report", "replay", "metrics", "learn", "journal", "prune"),
     "Set-up": ("new", "tools", "mcp", "schema", "config", "completion"),
 }

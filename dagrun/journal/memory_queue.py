@@ -140,6 +140,7 @@ class MemoryQueue:
                 ticket=row.ticket,
                 takeovers=row.takeovers,
                 reason=row.reason,
+                queued=time.time() - (anyio.current_time() - row.queued),
                 owner=held[run_id].owner,
             )
             for run_id, row in self._rows.items()
@@ -172,7 +173,7 @@ class MemoryQueue:
         """Put a run that waits back into the queue: a letter has come."""
         row = self._rows.get(run_id)
         if row is not None and row.standing is QueueStanding.WAITING:
-            row.standing, row.queued = QueueStanding.QUEUED, anyio.current_time()
+            row.standing, row.reason, row.queued = QueueStanding.QUEUED, "", anyio.current_time()
             self._ring()
 
     def forget(self, run_id: str) -> None:
@@ -184,7 +185,7 @@ class MemoryQueue:
         left.last = tape.last_text
         (row.standing, row.reason), row.takeovers = left.standing, left.takeovers
         if row.standing is QueueStanding.WAITING and tape.has_unread_letters:
-            row.standing = QueueStanding.QUEUED
+            row.standing, row.reason = QueueStanding.QUEUED, ""
         if not left.is_untouched:
             row.queued = row.fitted = anyio.current_time()
         self._ring()

@@ -55,6 +55,7 @@ class QueuedRun:
         takeovers: How often it was claimed because the lease of its worker had expired, since it was last released.
         reason: Why it stands there, in words; empty if there is nothing to say.
         owner: The process that holds it, in words; empty if there is none.
+        queued: Since when it is in the queue, or when it was put there last, in seconds since 1970.
     """
 
     run_id: str
@@ -63,6 +64,7 @@ class QueuedRun:
     takeovers: int = 0
     reason: str = ""
     owner: str = ""
+    queued: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ NOTE: Final = "<!-- made by `make reference`; change the code, not this page -->
 
 GOALS: Final = ("do", "plan", "prompt")
 WAITING: Final = ("resume", "retry", "approve", "answer")
+QUEUED: Final = ("submit", "worker", "follow", "requeue")
 STOPPING: Final = ("cancel", "suspend")
 RECORDS: Final = ("runs", "serve", "inspect", "report", "replay", "journal", "prune")
 MEASURING: Final = ("metrics", "learn")
@@ -49,12 +50,13 @@ SETUP: Final = ("new", "tools", "config", "completion")
 
 def pages() -> dict[str, str]:
     """Return the text of every page by its file name."""
-    others = {*GOALS, *WAITING, *STOPPING, *RECORDS, *MEASURING, *TRYING, *MCP, *SCHEMAS, *SETUP}
+    others = {*GOALS, *WAITING, *QUEUED, *STOPPING, *RECORDS, *MEASURING, *TRYING, *MCP, *SCHEMAS, *SETUP}
     rest = [name for name in COMMANDS if name not in others]
     return {
         "cli-plans.md": _commands("Commands that check, show and run plans", rest),
         "cli-goals.md": _commands("Commands that plan for a goal", GOALS),
         "cli-resume.md": _commands("Commands that answer and resume runs", WAITING),
+        "cli-workers.md": _commands("Commands that leave runs to workers", QUEUED),
         "cli-stop.md": _commands("Commands that stop runs", STOPPING),
         "cli-records.md": _commands("Commands that look at recorded runs", RECORDS),
         "cli-metrics.md": _commands("Commands that measure recorded runs, and learn from them", MEASURING),

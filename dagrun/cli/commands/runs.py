@@ -9,9 +9,10 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.resume_command import label
+from dagrun.cli.records.queued_runs import advice_lines, listed_runs, queue_dict, read_standings, standing_words
+from dagrun.cli.records.resume_command import label, where_is
 from dagrun.cli.records.run_records import open_records, records_option
-from dagrun.cli.records.run_standings import Known, listed
+from dagrun.cli.records.run_standings import Known
 from dagrun.cli.records.run_words import what, when
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
@@ -25,6 +26,7 @@ EPILOG: Final = """
 Examples:
   dagrun runs
   dagrun runs --json
+  dagrun runs --standing queued,running,stuck --journal URL
 
 Exit codes: 0, or 1 if the record of a run is damaged.
 """
@@ -35,27 +37,40 @@ _LEAST: Final = 30  # characters for the last two columns; with less, each run i
 
 
 @click.command(epilog=EPILOG)
-@options.combined(records_option, options.as_json, options.directory)
-def runs(*, as_json: bool, **flags: Any) -> int:
+@options.combined(records_option)
+@click.option(
+    "--standing",
+    default="",
+    metavar="NAMES",
+    help="List only runs that are queued, running, waiting, ended or stuck; several with commas.",
+)
+@options.combined(options.as_json, options.directory)
+def runs(*, standing: str, as_json: bool, **flags: Any) -> int:
     """List the recorded runs, the oldest first, and where each of them stands.
 
-    A run that is not over is listed, too. Neither tools nor a planner are needed.
+    A run that is not over is listed, too. Neither tools nor a planner are needed. Of runs that were submitted to
+    workers (dagrun submit), the pool is shown, how often a worker has taken one over from another that had ended, and
+    what to do about those that are stuck.
     """
-    records = open_records(configure(flags))
+    wanted = read_standings(standing)
+    configuration = configure(flags)
+    records, where = open_records(configuration), where_is(configuration)
     width = columns_of(sys.stdout)
     with data_output() as data:
-        found = listed(records)
+        found = listed_runs(records, wanted)
         if as_json:
-            data.json({"schema_version": SCHEMA_VERSION, "folder": records.where, "runs": list(map(_dict, found))})
+            shown = [_dict(known, where) for known in found]
+            data.json({"schema_version": SCHEMA_VERSION, "folder": records.where, "runs": shown})
         elif not found:
-            data.text(f"no runs in {visible(records.where)}")
+            data.text(f"no {standing + ' ' if standing else ''}runs in {visible(records.where)}")
         else:
-            data.text("\n".join(_lines(found, width)))
+            data.text("\n".join([*_lines(found, width), *map(visible, advice_lines(found, where))]))
     return int(any(known.standing.stand is Stand.DAMAGED for known in found))
 
 
-def _dict(known: Known) -> dict[str, Any]:
-    return {**known.standing.as_dict(), "command": label(known.labels, "command")}
+def _dict(known: Known, where: Sequence[str]) -> dict[str, Any]:
+    command = label(known.labels, "command")
+    return {**known.standing.as_dict(), "command": command, "queue": queue_dict(known, where)}
 
 
 def _lines(found: Sequence[Known], width: int) -> list[str]:
@@ -76,7 +91,7 @@ def _row(known: Known) -> tuple[str, ...]:
     standing = known.standing
     began = "-" if standing.began is None else when(standing.began)
     steps = f"{standing.settled}/{standing.steps}" if known.records else "-"
-    return standing.run_id, began, steps, shorten(what(standing, known.labels)), standing.text
+    return standing.run_id, began, steps, shorten(what(standing, known.labels)), standing_words(known)
 
 
 def _paragraphs(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:

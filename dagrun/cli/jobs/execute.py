@@ -67,7 +67,7 @@ def execute(job: Job, reporting: Reporting) -> Executed:
                 anyio.run(_execute, job, reporting, ending, backend_options=loop_options())
         finally:
             ending.leave()
-        if _has_stuck_threads(threads):
+        if has_stuck_threads(threads):
             ending.exit_hard()
     if ending.result is None:  # whatever has cancelled the task of the run has told nobody
         raise RunFailed(Status.FAILED, "the run was stopped from outside, and has no result")
@@ -255,7 +255,7 @@ def _artifacts(job: Job) -> Iterator[Path | None]:
         yield Path(temporary)
 
 
-def _has_stuck_threads(before: set[threading.Thread]) -> bool:
+def has_stuck_threads(before: set[threading.Thread]) -> bool:
     """Whether Python would wait for a thread of the run at the end of the process; idle threads get a moment to end."""
     started = [t for t in threading.enumerate() if t not in before and not t.daemon]
     for thread in started:

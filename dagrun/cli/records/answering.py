@@ -12,6 +12,7 @@ import click
 
 from dagrun.api.replaying import Replayed
 from dagrun.cli.records.next_steps import answer_command, waits_for
+from dagrun.cli.records.queued_runs import open_row
 from dagrun.cli.records.record_place import wait
 from dagrun.cli.records.resume_command import command_again, label, quoted, where_is
 from dagrun.cli.records.run_records import open_records
@@ -120,6 +121,7 @@ class Reply:
         letter = AnswerLetter.of(question.id, response, key)
         wait(lambda: self._records.journal.post(self._run_id, letter.model_dump_json().encode()))
         held = self._records.held(self._run_id)
+        queued = None if held.is_held else open_row(self._records, self._run_id)
         words = command_again("resume", self._run_id, label(self._past.opening.labels, "again"))
         with data_output() as data:
             if self._flags["as_json"]:
@@ -130,9 +132,13 @@ class Reply:
                         "question": question.id,
                         "answer": response.as_dict(),
                         "is_held": held.is_held,
-                        "next_command": None if held.is_held else words,
+                        "standing": None if queued is None else str(queued.standing),
+                        "next_command": None if held.is_held or queued is not None else words,
                     }
                 )
+            elif queued is not None:
+                pool = printable(queued.ticket.pool)
+                data.text(f"answered; the run is {queued.standing} for a worker of pool {pool}, which continues it")
             elif held.is_held:
                 data.text(f"answered; {held.owner} holds the run, and continues it")
             else:

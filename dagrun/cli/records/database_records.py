@@ -21,6 +21,7 @@ from dagrun.journal.postgres.journal import PostgresJournal
 from dagrun.journal.private_folders import keep_private
 
 if TYPE_CHECKING:
+    from dagrun.journal.queue import QueuedRun, QueueStanding
     from dagrun.model.journal import Held, Line
 
 _AT_A_TIME: Final = 100  # records that are read while others are shown
@@ -96,6 +97,10 @@ class DatabaseRecords(Records):
             for held in some:
                 tasks.start_soon(read, held.run_id)
         return found
+
+    def queued(self, standings: Collection[QueueStanding] = ()) -> list[QueuedRun]:
+        """Return the submitted runs; see `Records.queued`."""
+        return wait(lambda: self._journal.queue.runs(standings))
 
     def written_at(self, run_id: str) -> float:
         """Return 0: only the records of a run say when they were written."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dagrun.api.replaying import Replayed
     from dagrun.decide.durations import Durations
     from dagrun.errors import JournalDamaged, JournalError
+    from dagrun.journal.queue import QueuedRun, QueueStanding
     from dagrun.model.event import Event
     from dagrun.model.journal import Held, Journal, Line
 
@@ -78,6 +79,14 @@ class Records(ABC):
 
         Raises:
             JournalFailed: The runs cannot be listed.
+        """
+
+    @abstractmethod
+    def queued(self, standings: Collection[QueueStanding] = ()) -> list[QueuedRun]:
+        """Return the runs that were submitted to workers, and where each stands; all of them, or those of *standings*.
+
+        Raises:
+            JournalFailed: They cannot be read.
         """
 
     @abstractmethod

@@ -9,7 +9,8 @@ import anyio
 import click
 
 from dagrun.api.replaying import Replayed
-from dagrun.api.submitting import held_run
+from dagrun.api.submitting import cancel, held_run
+from dagrun.cli.records.queued_runs import open_row
 from dagrun.cli.records.record_place import wait
 from dagrun.cli.records.resume_command import command_again, label, quoted
 from dagrun.cli.records.run_records import open_records
@@ -48,11 +49,13 @@ class RunOrder:
         self._step = step
         self._records = open_records(configure(flags))
         self._run_id = self._records.find(run_id)
+        self._is_submitted = False
         self._past: Replayed = self._records.replay(self._run_id)
 
     def carry_out(self) -> int:
         """Give the order, and return the exit code."""
         self._check()
+        self._is_submitted = open_row(self._records, self._run_id) is not None
         return wait(self._give)
 
     def _check(self) -> None:
@@ -70,6 +73,8 @@ class RunOrder:
     async def _give(self) -> int:
         journal = self._records.journal
         held = await held_run(journal, self._run_id)
+        if not held.is_held and self._order == "cancel" and self._step is None and self._is_submitted:
+            return await self._cancel_on_record()
         if not held.is_held:
             return self._nobody()
         follower = RecordFollower(journal, self._run_id)
@@ -93,6 +98,13 @@ class RunOrder:
                     return self._nobody()
                 await anyio.sleep(LOOK_EVERY)
         return self._say("ignored", f"{held.owner} has not reacted; an older dagrun takes answers, and no orders")
+
+    async def _cancel_on_record(self) -> int:
+        """Cancel a submitted run that no worker has now: the next one ends it, and starts nothing of it."""
+        is_open = await cancel(
+            self._run_id, journal=self._records.journal, reason=self._flags["reason"], by=self._flags["by"] or login()
+        )
+        return self._say("done", "run cancelled: the next worker ends it" if is_open else "the run has just ended")
 
     def _nobody(self) -> int:
         words = quoted(command_again("resume", self._run_id, label(self._past.opening.labels, "again")))

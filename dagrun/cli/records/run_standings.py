@@ -6,7 +6,7 @@ reads only the records that have changed since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from dagrun.observe.run_standing import KeptStanding, Stand, Standing, standing_
 
 if TYPE_CHECKING:
     from dagrun.cli.records.record_place import Records
+    from dagrun.journal.queue import QueuedRun
     from dagrun.model.journal import Held, Line
 
 
@@ -31,23 +32,26 @@ class Known:
         records: The number of its records; `None` if they are damaged, or cannot be read.
         labels: The labels that the run was opened with; empty if they are not known.
         fault: Why the record cannot be used; `None` if it can, or is empty.
+        queue: Where the run stands in the queue; `None` if it was not submitted, or nobody has looked.
     """
 
     standing: Standing
     records: int | None = None
     labels: Mapping[str, Any] = field(default_factory=dict)
     fault: JournalError | None = None
+    queue: QueuedRun | None = None
 
 
 # Returns what a record of at least one line says.
 _Reader = Callable[["Held", "Sequence[Line]"], Known]
 
 
-def listed(records: Records) -> list[Known]:
-    """Return where the runs stand, as far as possible by what an earlier list has kept."""
+def listed(records: Records, without: Collection[str] = ()) -> list[Known]:
+    """Return where the runs stand, as far as possible by what an earlier list has kept; *without* some of them."""
+    names = [name for name in records.names() if name not in without]
     if not isinstance(records, FolderRecords):
-        return standings(records)
-    found = (_kept(records, run_id) or _read_and_kept(records, run_id) for run_id in records.names())
+        return standings(records, names)
+    found = (_kept(records, run_id) or _read_and_kept(records, run_id) for run_id in names)
     return [known for known in found if known is not None]
 
 

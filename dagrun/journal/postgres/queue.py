@@ -259,6 +259,7 @@ def _queued(row: Record) -> QueuedRun:
         ticket=ticket,
         takeovers=row["takeovers"],
         reason=row["reason"],
+        queued=row["queued"],
         owner=owner_text(row),
     )
 

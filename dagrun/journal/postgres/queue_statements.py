@@ -105,25 +105,29 @@ class QueueSql:
         self.release = f"""WITH freed AS (
                 UPDATE {runs} SET token = token + 1, owner = '', claim = '', expires = '-infinity'
                 WHERE number = $1 AND {self.fence} RETURNING number
+            ), unseen AS (
+                SELECT $3 = 'waiting' AND EXISTS (
+                    SELECT FROM {letters} AS letter WHERE letter.run = $1 AND NOT letter.id = ANY ($6::text[])
+                ) AS is_there
             ), released AS (
-                UPDATE {queue} SET reason = $4, takeovers = $5,
+                UPDATE {queue} SET reason = CASE WHEN unseen.is_there THEN '' ELSE $4 END, takeovers = $5,
                     queued = CASE WHEN $8 THEN queued ELSE clock_timestamp() END,
-                    fitted = CASE WHEN $8 THEN fitted ELSE clock_timestamp() END, standing = CASE
-                    WHEN $3 = 'waiting' AND EXISTS (
-                        SELECT FROM {letters} AS letter WHERE letter.run = $1 AND NOT letter.id = ANY ($6::text[])
-                    ) THEN 'queued' ELSE $3 END
-                FROM freed WHERE run = freed.number RETURNING standing, pool
+                    fitted = CASE WHEN $8 THEN fitted ELSE clock_timestamp() END,
+                    standing = CASE WHEN unseen.is_there THEN 'queued' ELSE $3 END
+                FROM freed, unseen WHERE run = freed.number RETURNING standing, pool
             )
             SELECT pg_notify($7, pool) FROM released WHERE standing = 'queued'"""
         self.wake = f"""WITH woken AS (
                 UPDATE {queue} AS queue SET
+                    reason = CASE WHEN standing = 'waiting' THEN '' ELSE reason END,
                     standing = CASE WHEN standing = 'waiting' THEN 'queued' ELSE standing END,
                     queued = CASE WHEN standing = 'waiting' THEN clock_timestamp() ELSE queued END
                 FROM {runs} AS run WHERE run.run_id = $1 AND queue.run = run.number RETURNING standing, pool
             )
             SELECT pg_notify($2, pool) FROM woken WHERE standing = 'queued'"""
         self.list = f"""SELECT run.run_id, run.owner, queue.standing, queue.pool, queue.build, queue.priority,
-                extract(epoch FROM queue.not_before)::float8 AS not_before, queue.takeovers, queue.reason
+                extract(epoch FROM queue.not_before)::float8 AS not_before, queue.takeovers, queue.reason,
+                extract(epoch FROM queue.queued)::float8 AS queued
             FROM {queue} AS queue JOIN {runs} AS run ON run.number = queue.run
             WHERE cardinality($1::text[]) = 0 OR queue.standing = ANY ($1::text[]) ORDER BY queue.run"""
         self.find = f"""SELECT queue.standing FROM {queue} AS queue JOIN {runs} AS run ON run.number = queue.run

@@ -38,8 +38,8 @@ _LEFT: Final = """SELECT *, max(queued, not_before) < :before AND NOT EXISTS (
             AND (other.fitted > :before OR other.standing = 'running' AND other.number <> queue.number)
     ) AS is_unfit FROM queue WHERE standing IN ('queued', 'running')
     AND pool IN (SELECT value FROM json_each(:pools)) AND build IN (SELECT value FROM json_each(:builds))"""
-_WAKE: Final = "standing = 'queued', queued = ?"
-_PUT_BACK: Final = f"{_WAKE}, reason = '', takeovers = 0"
+_WAKE: Final = "standing = 'queued', queued = ?, reason = ''"
+_PUT_BACK: Final = f"{_WAKE}, takeovers = 0"
 _LIST: Final = "SELECT * FROM queue WHERE json_array_length(?1) = 0 OR standing IN (SELECT value FROM json_each(?1))"
 
 
@@ -268,6 +268,7 @@ class SQLiteQueue:
             ),
             takeovers=row["takeovers"],
             reason=row["reason"],
+            queued=row["queued"],
             owner="" if holder is None or holder.owner is None else str(holder.owner),
         )
 

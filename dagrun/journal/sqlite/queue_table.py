@@ -145,7 +145,7 @@ class SubmittedRun:
                 return
             standing, reason = self.left.standing
             if standing is QueueStanding.WAITING and has_unseen(self._paths, self.seen_letters):
-                standing = QueueStanding.QUEUED
+                standing, reason = QueueStanding.QUEUED, ""
             now = None if self.left.is_untouched else time.time()
             database.execute(
                 """UPDATE queue SET standing = ?, reason = ?, takeovers = ?, queued = ifnull(?, queued),

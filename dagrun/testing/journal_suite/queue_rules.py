@@ -281,6 +281,7 @@ class QueueRules(Store):
                 await _ended(queue, last)
             for run_id in (RUN, "over"):
                 await journal.post(run_id, b"yes")
+            assert (await _reasons(queue))[RUN] == (QueueStanding.QUEUED, "")  # it does not wait any more
             tape = await _claimed(queue)
             assert tape.run_id == RUN
             assert [letter.text for letter in await tape.backlog()] == [b"yes"]
@@ -296,7 +297,7 @@ class QueueRules(Store):
             await journal.post(RUN, b"yes")
             await write(tape, encode(WAITS))
             await tape.aclose()
-            assert [each.standing for each in await queue.runs()] == [QueueStanding.QUEUED]
+            assert await _reasons(queue) == {RUN: (QueueStanding.QUEUED, "")}
 
     async def test_a_letter_that_a_run_has_seen_does_not(self) -> None:
         """It answers a question that was not asked yet: the run would come back for ever."""

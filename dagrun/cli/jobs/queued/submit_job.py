@@ -1,0 +1,142 @@
+"""A run that is submitted by the command line: checked here, and carried out by a worker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import click
+
+from dagrun.api.submitting import queue_of, submit
+from dagrun.checks.check_plan import check_plan
+from dagrun.cli.jobs.goals import read_goal
+from dagrun.cli.jobs.queued.follow_job import follow_run
+from dagrun.cli.jobs.recording import DAY, typed_arguments
+from dagrun.cli.records.record_place import wait
+from dagrun.cli.records.resume_command import command_again, labels_of, options_again, quoted, where_is
+from dagrun.cli.records.run_records import check_new_id, open_records
+from dagrun.cli.setup.inputs import read_inputs
+from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
+from dagrun.cli.setup.plans import load_plan, scheduled
+from dagrun.cli.setup.secrets import names_of_secrets, record_key, secrets_of
+from dagrun.cli.setup.settings import Configuration, configure
+from dagrun.cli.setup.tool_modules import load_toolbox
+from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.errors import shorten
+from dagrun.model.secrets.secret import Secrets
+
+_FROM_NOW: Final = re.compile(r"(\d{1,6})([smhd])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def submit_run(plan: str | None, goal: str | None, flags: Mapping[str, Any]) -> int:
+    """Submit a run, print its name, and return the exit code; that of the run, if it is followed.
+
+    Args:
+        plan: The file of the plan; `None` if there is a goal.
+        goal: The goal in words; `None` if there is a plan.
+        flags: The flags of the command line.
+
+    Raises:
+        BadInput: Something that is named cannot be used.
+        PlanRefused: The plan has problems.
+        JournalFailed: The run cannot be recorded.
+        ContractError: No runs can be submitted there.
+    """
+    if (plan is None) == (goal is None):
+        raise BadInput("submit a PLAN, or a goal by --goal TEXT; not both, nor neither")
+    configuration = configure(flags)
+    records = open_records(configuration)
+    queue_of(records.journal)
+    run_id = check_new_id(flags["run_id"])
+    options = {
+        "journal": records.journal,
+        "run_id": run_id,
+        **_what(plan, goal, configuration, flags),
+        **_how(configuration, flags),
+        "pool": flags["pool"],
+        "priority": flags["priority"],
+        "not_before": _not_before(flags["not_before"]),
+    }
+    records.make_ready(run_id)
+    wait(lambda: submit(**options))
+    where = where_is(configuration)
+    words = command_again("follow", run_id, where)
+    with data_output() as data:
+        if flags["follows"]:
+            click.echo(f"submitted: {run_id}", err=True)
+            return follow_run(records, run_id, where, data, flags)
+        if flags["as_json"]:
+            facts = {"run_id": run_id, "pool": flags["pool"], "priority": flags["priority"], "next_command": words}
+            data.json({"schema_version": SCHEMA_VERSION, **facts})
+            return 0
+        data.text(run_id)
+        if not flags["quiet"]:
+            pool = printable(flags["pool"])
+            click.echo(f"submitted to pool {pool}; to see it go on:\n  {printable(quoted(words))}", err=True)
+    return 0
+
+
+def _what(plan: str | None, goal: str | None, configuration: Configuration, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is to be done: a checked plan, or a goal."""
+    policy = configuration.limits().policy
+    toolbox = load_toolbox(configuration)
+    inputs = read_inputs(flags["inputs"])
+    secrets = _secrets(configuration)
+    if goal is not None:
+        return {"goal": read_goal(goal), "tools": toolbox, "policy": policy, "secrets": secrets, "inputs": inputs}
+    assert plan is not None
+    checked = check_plan(load_plan(plan, toolbox), toolbox, policy, inputs=inputs, secrets=secrets)
+    return {"plan": scheduled(checked, configuration.settings.mode), "inputs": inputs}
+
+
+def _how(configuration: Configuration, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return who takes part, which the worker must have, too, and what is noted with the run."""
+    named, days = flags["planner"], configuration.settings.expires_after
+    again = options_again(configuration, named, flags)
+    return {
+        "planner": make_planner(configuration, named) if named is not None else None,
+        "critics": load_critics(flags["critics"]),
+        "compose": load_compose(configuration, flags["compose"]),
+        "record_key": record_key(),
+        "labels": labels_of(typed_arguments(), configuration, again),
+        "expires_after": None if days is None else days * DAY,
+    }
+
+
+def _secrets(configuration: Configuration) -> Secrets:
+    """Return the secrets: their values, so that none gets into the record; where they are not known, their names."""
+    try:
+        return secrets_of(configuration)
+    except BadInput:  # the worker has them
+        return names_of_secrets(configuration)
+
+
+def _not_before(text: str | None) -> datetime | None:
+    return None if text is None else read_moment(text, datetime.now().astimezone())
+
+
+def read_moment(text: str, now: datetime) -> datetime:
+    """Return the time that *text* names: from now on (``30s``, ``10m``, ``2h``, ``1d``), or by ISO 8601.
+
+    Args:
+        text: What the user has typed. What names no zone is in that of *now*.
+        now: The time of day.
+
+    Raises:
+        BadInput: It is no such time.
+    """
+    try:
+        if found := _FROM_NOW.fullmatch(text.strip()):
+            return now + timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+        moment = datetime.fromisoformat(text.strip())
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=now.tzinfo)
+    except (ValueError, OverflowError):
+        raise BadInput(
+            f"--not-before {shorten(text, 60)}: write how long from now on (30s, 10m, 2h, 1d), or a time such as"
+            " 2026-11-26T08:30"
+        ) from None

@@ -1,0 +1,180 @@
+"""A worker on the command line: the options of its runs, a line about each of them, and an end that waits for none."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import anyio
+
+from dagrun.api.engine import Engine
+from dagrun.api.options import ResumeOptions
+from dagrun.api.submitting import queue_of
+from dagrun.api.worker import ClaimNews, Worker
+from dagrun.cli.jobs.execute import LEAVE_SECONDS, has_stuck_threads, unwrapped
+from dagrun.cli.jobs.one_run import log_level
+from dagrun.cli.records.run_records import open_records
+from dagrun.cli.setup.host_objects import opened_deps
+from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
+from dagrun.cli.setup.secrets import record_key, secrets_of
+from dagrun.cli.setup.settings import configure
+from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
+from dagrun.cli.terminal.display import Display
+from dagrun.cli.terminal.signals import Interrupts, exit_hard, name_of, next_in_loop
+from dagrun.cli.terminal.stdout import Data, data_output
+from dagrun.errors import shorten, visible
+from dagrun.journal.queue import QueueStanding
+from dagrun.runtime.backend import loop_options
+
+_MOST_REASON: Final = 400  # characters
+
+
+class WorkerJob:
+    """Claims and carries out runs until a signal comes.
+
+    Args:
+        flags: The flags of the command line.
+
+    Raises:
+        BadInput: Something that is named cannot be used.
+        ContractError: No runs can be submitted there.
+    """
+
+    def __init__(self, flags: Mapping[str, Any]) -> None:
+        configuration = configure(flags)
+        records = open_records(configuration)
+        limits = configuration.limits()
+        self._toolbox = load_toolbox(configuration)
+        configure_tools(configuration, limits)
+        self._flags = flags
+        self._where = records.where
+        self._pools: tuple[str, ...] = flags["pools"] or ("default",)
+        self._deps = configuration.settings.deps
+        self._queue = queue_of(records.journal)
+        named = flags["planner"]
+        self._options: ResumeOptions = {
+            "journal": records.journal,
+            "tools": self._toolbox,
+            "planner": make_planner(configuration, named) if named is not None else None,
+            "critics": load_critics(flags["critics"]),
+            "compose": load_compose(configuration, flags["compose"]),
+            "secrets": secrets_of(configuration),
+            "record_key": record_key(),
+            "allow_differences": flags["allow_differences"],
+        }
+
+    def carry_out(self) -> int:
+        """Work, and return the exit code."""
+        threads = set(threading.enumerate())
+        display = Display(None, log_level(self._flags), tells_faults=False)
+        with data_output() as data, display, Interrupts() as signals:
+            lines = _ClaimLines(display, data if self._flags["events"] else None, is_quiet=self._flags["quiet"])
+            with unwrapped():
+                anyio.run(self._work, lines, signals, backend_options=loop_options())
+            if has_stuck_threads(threads):
+                exit_hard(0)
+        return 0
+
+    async def _work(self, lines: _ClaimLines, signals: Interrupts) -> None:
+        await self._queue.runs((QueueStanding.STUCK,))  # an address that is wrong is an error now, and not every second
+        async with opened_deps(self._deps, self._toolbox) as deps, Engine() as engine:
+            worker = Worker(
+                engine,
+                pools=self._pools,
+                at_once=self._flags["at_once"],
+                on_claim=lines.tell,
+                **{**self._options, "deps": deps},
+            )
+            lines.begin(self._pools, self._flags["at_once"], self._where)
+            signals.on_first(next_in_loop(lambda number: lines.stop(number, worker.stop)))
+            await worker.run()
+        lines.end()
+
+
+class _ClaimLines:
+    """Says what becomes of the runs; and ends the process when all have ended that can, and something would not stop.
+
+    Args:
+        display: Takes lines for people.
+        data: Takes lines of JSON; `None` for none.
+        is_quiet: Whether only runs are reported that need somebody.
+    """
+
+    def __init__(self, display: Display, data: Data | None, *, is_quiet: bool) -> None:
+        self._display = display
+        self._data = data
+        self._is_quiet = is_quiet
+        self._claimed: set[str] = set()
+        self._is_stopping = False
+        self._watchdog = threading.Timer(LEAVE_SECONDS, exit_hard, (0,))
+        self._watchdog.daemon = True
+        self._watchdog.name = "dagrun watchdog"
+
+    def begin(self, pools: tuple[str, ...], at_once: int, where: str) -> None:
+        """Say what is worked for."""
+        named = f"pool{'s' * (len(pools) != 1)} {', '.join(pools)}"
+        self._say(f"working for {named} of {where}, {at_once} runs at once at most; Ctrl-C stops")
+        self._json("WorkerStarted", pools=list(pools), at_once=at_once, where=where)
+
+    def tell(self, news: ClaimNews) -> None:
+        """Say what has become of a run."""
+        if news.standing is QueueStanding.RUNNING:
+            self._claimed.add(news.run_id)
+        else:
+            self._claimed.discard(news.run_id)
+        standing = None if news.standing is None else str(news.standing)
+        status = None if news.status is None else str(news.status)
+        needs_somebody = news.standing in (QueueStanding.STUCK, None)
+        self._say(f"{news.run_id}  {_words(news)}", is_urgent=needs_somebody)
+        self._json(
+            "RunClaimed" if news.standing is QueueStanding.RUNNING else "RunReleased",
+            run_id=news.run_id,
+            standing=standing,
+            status=status,
+            reason=news.reason,
+            seconds=round(news.seconds, 3),
+        )
+        self._watch_end()
+
+    def stop(self, number: int, stop: Callable[[], object]) -> None:
+        """Stop the worker after a signal."""
+        self._is_stopping = True
+        runs = f" {len(self._claimed)} run{'s' * (len(self._claimed) != 1)} suspended," if self._claimed else ""
+        self._say(f"{name_of(number)}: nothing more is claimed,{runs} then this ends. Once more to stop at once.")
+        stop()
+        self._watch_end()
+
+    def end(self) -> None:
+        """Say that the work is over."""
+        self._watchdog.cancel()
+        self._say("stopped")
+        self._json("WorkerStopped")
+
+    def _watch_end(self) -> None:
+        if self._is_stopping and not self._claimed and not self._watchdog.is_alive():
+            self._watchdog.start()
+
+    def _say(self, text: str, *, is_urgent: bool = False) -> None:
+        if not self._is_quiet or is_urgent:
+            self._display.line(f"{time.strftime('%H:%M:%S')}  {visible(text)}")
+
+    def _json(self, event: str, **facts: Any) -> None:
+        if self._data is not None:
+            self._data.line({"event": event, "time": round(time.time(), 3), **facts})
+
+
+def _words(news: ClaimNews) -> str:
+    reason, seconds = shorten(news.reason, _MOST_REASON), f"({news.seconds:.1f} s)"
+    match news.standing:
+        case QueueStanding.RUNNING:
+            return "claimed"
+        case QueueStanding.ENDED:
+            return f"{news.status} {seconds}" if news.status == "succeeded" else f"{news.status}: {reason} {seconds}"
+        case QueueStanding.QUEUED:
+            return f"back in the queue: {reason} {seconds}"
+        case None:
+            return f"left to another worker: {reason} {seconds}"
+        case _:
+            return f"{news.standing}: {reason} {seconds}"

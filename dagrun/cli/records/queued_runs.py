@@ -1,0 +1,119 @@
+"""Submitted runs in lists: where each stands in the queue, why, and what a person can do about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from dagrun.cli.records.resume_command import command_again, quoted
+from dagrun.cli.records.run_standings import Known, listed
+from dagrun.cli.records.run_words import when
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.errors import shorten
+from dagrun.observe.run_standing import Stand
+
+if TYPE_CHECKING:
+    from dagrun.cli.records.record_place import Records
+    from dagrun.journal.queue import QueuedRun
+
+# As `dagrun.journal.queue.QueueStanding`, which loads pydantic; a test compares them.
+STANDINGS: Final = ("queued", "running", "waiting", "ended", "stuck")
+_MOST_ADVICE: Final = 10  # runs
+
+
+def read_standings(text: str) -> frozenset[str]:
+    """Return the standings that are named, with commas between them; all of them for an empty text.
+
+    Raises:
+        BadInput: One of them is none.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in STANDINGS:
+            raise BadInput(f"--standing {shorten(name, 60)}: write {', '.join(STANDINGS)}, several with commas")
+    return frozenset(names or STANDINGS)
+
+
+def listed_runs(records: Records, wanted: Collection[str]) -> list[Known]:
+    """Return where runs stand by their records, and in the queue if they were submitted.
+
+    Args:
+        records: The records.
+        wanted: The standings of `STANDINGS` that are wanted. Of a run that was not submitted, its record says whether
+            it is running, waiting, or has ended; if all are wanted, interrupted and damaged runs are there, too.
+    """
+    rows = {row.run_id: row for row in records.queued()}
+    hidden = {run_id for run_id, row in rows.items() if row.standing not in wanted}
+    found = [replace(known, queue=rows.get(known.standing.run_id)) for known in listed(records, hidden)]
+    return found if len(wanted) == len(STANDINGS) else [known for known in found if _stands(known) in wanted]
+
+
+def _stands(known: Known) -> str:
+    return str(known.standing.stand if known.queue is None else known.queue.standing)
+
+
+def standing_words(known: Known) -> str:
+    """Return where a run stands in a sentence: in the queue, if it was submitted, and by its record."""
+    row, standing = known.queue, known.standing
+    if row is None or standing.stand is Stand.DAMAGED:
+        return standing.text
+    pool = f"pool {row.ticket.pool}"
+    facts = [pool] if row.standing != "queued" else []
+    facts += [f"priority {row.ticket.priority}"] if row.ticket.priority else []
+    facts += [f"{row.takeovers} takeover{'s' * (row.takeovers != 1)}"] if row.takeovers else []
+    since = f" since {when(row.queued if row.standing == 'queued' else standing.last or row.queued)}"
+    match str(row.standing):
+        case "queued":
+            begin = row.ticket.not_before
+            text = f"queued in {pool}{since}{': ' if row.reason else ''}{row.reason}"
+            text = f"queued in {pool}, not before {when(begin)}" if begin > time.time() else text
+        case "stuck":
+            text = f"stuck{since}: {row.reason}"
+        case "running" if standing.stand is not Stand.RUNNING:
+            text = "its worker has ended; the next one takes it over when the lease has expired"
+        case _:
+            text = standing.text
+    return f"{text} ({', '.join(facts)})" if facts else text
+
+
+def queue_dict(known: Known, where: Sequence[str]) -> dict[str, Any] | None:
+    """Return where a run stands in the queue as plain JSON; `None` if it was not submitted."""
+    row = known.queue
+    if row is None:
+        return None
+    return {
+        "standing": str(row.standing),
+        "pool": row.ticket.pool,
+        "priority": row.ticket.priority,
+        "not_before": row.ticket.not_before or None,
+        "takeovers": row.takeovers,
+        "owner": row.owner or None,
+        "queued": row.queued,
+        "reason": row.reason,
+        "next_command": command_again("requeue", row.run_id, where) if row.standing == "stuck" else None,
+    }
+
+
+def advice_lines(found: Sequence[Known], where: Sequence[str]) -> Iterator[str]:
+    """Yield what a person can do about runs that no worker takes up by itself; commands have a line each."""
+    rows = [known.queue for known in found if known.queue is not None and known.queue.reason]
+    stuck = [row for row in rows if row.standing == "stuck"]
+    for row in stuck[:_MOST_ADVICE]:
+        yield from ("", f"{row.run_id} is stuck: {shorten(row.reason, 1_000)}")
+        for verb, meaning in (("inspect", "see"), ("requeue", "try again"), ("cancel", "give up")):
+            yield f"  {meaning + ':':<11}{quoted(command_again(verb, row.run_id, where))}"
+    if len(stuck) > _MOST_ADVICE:
+        yield f"… and {len(stuck) - _MOST_ADVICE} more that are stuck"
+    for reason, run_id in {row.reason: row.run_id for row in rows if row.standing == "queued"}.items():
+        yield from ("", f"a worker has left {run_id}: {shorten(reason, 1_000)}")
+        yield "  it waits for a worker with the tools that it was submitted with"
+
+
+def open_row(records: Records, run_id: str) -> QueuedRun | None:
+    """Return where a run stands in the queue; `None` if it was not submitted, or has ended."""
+    from dagrun.journal.queue import QueueStanding
+
+    still_open = [standing for standing in QueueStanding if standing is not QueueStanding.ENDED]
+    return next((row for row in records.queued(still_open) if row.run_id == run_id), None)

@@ -1,0 +1,199 @@
+"""``dagrun submit``, ``worker``, ``follow``, ``requeue``, and ``runs --standing``: runs that others carry out."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+import pytest
+
+from command_line import SECONDS, TOOLS, Shell, shell, started
+from dagrun import SQLiteJournal
+from dagrun.cli.jobs.queued.submit_job import read_moment
+from dagrun.cli.records.folder_records import QUEUE
+from dagrun.cli.records.queued_runs import STANDINGS
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.journal.queue import QueueStanding, Wanted
+from dagrun.journal.sqlite import queue_table
+
+__all__ = ["shell"]
+pytestmark = pytest.mark.real_time
+
+ECHO = {"id": "a", "tool": "echo", "args": {"value": "done"}}
+PAUSED = {**ECHO, "pause": "before"}
+LONG = {"id": "a", "tool": "nap", "args": {"seconds": 60}}
+
+
+def submitted(shell: Shell, run_id: str, step: dict[str, Any], *more: str) -> None:
+    """Submit a run of one step."""
+    ended = shell("submit", shell.plan(step), *TOOLS, "--run-id", run_id, *more)
+    assert (ended.code, ended.out) == (0, f"{run_id}\n"), ended.err
+
+
+class AtWork:
+    """A worker in a process of its own, and what it tells."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.said: list[dict[str, Any]] = []
+
+    def told(self, event: str, **facts: Any) -> dict[str, Any]:
+        """Wait until it tells of an event, or has told."""
+        wanted = {"event": event, **facts}
+        while True:
+            found = [said for said in self.said if said.items() >= wanted.items()]
+            if found:
+                self.said.remove(found[0])
+                return found[0]
+            assert self._listen(), f"{wanted} was not told: {self.process.stderr and self.process.stderr.read()}"
+
+    def end(self) -> int:
+        """Stop it, and return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        while self._listen():
+            pass
+        return self.process.wait(SECONDS)
+
+    def _listen(self) -> bool:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        self.said += [json.loads(line)] if line else []
+        return bool(line)
+
+
+@contextmanager
+def at_work(shell: Shell, *args: str) -> Iterator[AtWork]:
+    """Start a worker."""
+    with started(shell, "worker", *TOOLS, "--events", "jsonl", *args) as process:
+        worker = AtWork(process)
+        assert worker.told("WorkerStarted")["at_once"] == 20
+        yield worker
+
+
+def standings(shell: Shell, *args: str) -> dict[str, str]:
+    """Where runs stand in the queue."""
+    return {run["run_id"]: run["queue"]["standing"] for run in shell("runs", "--json", *args).json["runs"]}
+
+
+def test_a_worker_carries_out_what_was_submitted(shell: Shell) -> None:
+    """It answers for nobody, takes a run up again that was answered from elsewhere, and suspends what SIGTERM cuts."""
+    for run_id, step in (("quick", ECHO), ("asked", PAUSED), ("long", LONG), ("gone", LONG)):
+        submitted(shell, run_id, step)
+    cancelled = shell("cancel", "gone", "--reason", "too long")
+    assert (cancelled.code, cancelled.out) == (0, "run cancelled: the next worker ends it\n")
+    assert standings(shell) == dict.fromkeys(("quick", "asked", "long", "gone"), "queued")
+    with at_work(shell) as worker:
+        worker.told("RunReleased", run_id="quick", standing="ended", status="succeeded")
+        worker.told("RunReleased", run_id="asked", standing="waiting")
+        assert "too long" in worker.told("RunReleased", run_id="gone", standing="ended", status="cancelled")["reason"]
+        worker.told("RunClaimed", run_id="long")
+        assert standings(shell, "--standing", "waiting,running") == {"asked": "waiting", "long": "running"}
+        answered = shell("approve", "asked", "--yes")
+        assert "dagrun resume" not in answered.out
+        worker.told("RunReleased", run_id="asked", standing="ended", status="succeeded")
+        assert worker.end() == 0
+    assert worker.told("RunReleased", run_id="long")["standing"] == "queued"
+    assert worker.told("WorkerStopped")
+    assert standings(shell) == {"quick": "ended", "asked": "ended", "gone": "ended", "long": "queued"}
+    followed = shell("follow", "quick")
+    assert (followed.code, followed.out) == (0, "done\n")
+    assert "a: succeeded" in followed.err
+    assert "succeeded" in shell("follow", "asked", "--events", "jsonl").out
+    assert shell("follow", "gone", "-q").code == 130
+
+
+@pytest.mark.costly
+def test_a_tool_that_would_not_stop_keeps_no_worker(shell: Shell) -> None:
+    """After the grace period and a moment, the process ends by force; another worker takes the run over."""
+    shell.file("short.toml", "grace = 0.1\n")
+    submitted(shell, "one", {"id": "a", "tool": "stuck"}, "--policy", "short.toml")
+    with at_work(shell) as worker:
+        worker.told("RunClaimed")
+        while "AttemptStarted" not in shell("journal", "export", "one").out:
+            pass
+        assert worker.end() == 0
+
+
+@pytest.mark.costly
+def test_a_database_has_the_queue_of_machines(shell: Shell, postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGRUN_JOURNAL", postgres)
+    submitted(shell, "far", ECHO, "--pool", "far", "--priority", "3")
+    (row,) = shell("runs", "--standing", "queued", "--json").json["runs"]
+    facts = {name: row["queue"][name] for name in ("pool", "priority", "takeovers", "owner", "next_command")}
+    assert facts == {"pool": "far", "priority": 3, "takeovers": 0, "owner": None, "next_command": None}
+    with at_work(shell, "--pool", "far") as worker:
+        worker.told("RunReleased", run_id="far", status="succeeded")
+        assert worker.end() == 0
+    assert shell("follow", "last", "--json").json["output"] == "done"
+    shell("prune", "far")
+
+
+def test_what_a_worker_leaves_says_why(shell: Shell) -> None:
+    """A run that is stuck is named with its reason and the commands for it, and goes back into the queue by one."""
+    submitted(shell, "bad", ECHO)
+
+    async def set_aside() -> None:
+        journal = SQLiteJournal(shell.runs)
+        tape = await journal.queue.claim(Wanted())
+        assert tape is not None
+        tape.leave(QueueStanding.STUCK, "3 workers have ended while at it")
+        await tape.aclose()
+
+    anyio.run(set_aside)
+    shown = shell("runs", "--standing", "stuck").out
+    assert "bad is stuck: 3 workers have ended while at it" in shown
+    assert "dagrun requeue bad" in shown
+    assert shell("runs", "--standing", "queued,ended").out.startswith("no queued,ended runs in ")
+    back = shell("requeue", "bad")
+    assert (back.code, back.out) == (0, "bad is in the queue of pool default\n")
+    assert standings(shell) == {"bad": "queued"}
+    again = shell("requeue", "bad")
+    assert (again.code, "run bad is queued" in again.err) == (2, True)
+    assert shell("run", shell.plan(ECHO), *TOOLS, "--run-id", "own").code == 0
+    own = shell("requeue", "own")
+    assert (own.code, "was not submitted" in own.err) == (2, True)
+    assert [run["queue"] for run in shell("runs", "--json").json["runs"]][1] is None
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("submit",), 2, "submit a PLAN, or a goal"),
+        (("submit", "plan.json", "--goal", "more"), 2, "not both"),
+        (("submit", "plan.json", *TOOLS, "--not-before", "soon"), 2, "--not-before soon"),
+        (("submit", "bad.json", *TOOLS), 3, "DR2"),
+        (("runs", "--standing", "lost"), 2, "--standing lost: write queued"),
+        (("follow", "none"), 2, "there are no runs"),
+        (("worker", *TOOLS, "--journal", "postgresql://me:secret@127.0.0.1:1/none"), 1, "cannot use PostgreSQL"),
+    ],
+)
+def test_what_does_not_fit_is_refused(shell: Shell, args: tuple[str, ...], code: int, said: str) -> None:
+    shell.plan(ECHO)
+    shell.plan({"id": "a", "tool": "unknown"}, name="bad.json")
+    ended = shell(*args)
+    assert (ended.code, ended.out) == (code, "")
+    assert said in ended.err
+    assert "secret" not in ended.err
+    assert not (shell.runs / QUEUE).exists()
+
+
+def test_a_moment_is_from_now_on_or_by_the_clock() -> None:
+    now = datetime(2026, 11, 25, 12, tzinfo=UTC)
+    assert read_moment("90m", now) == now + timedelta(minutes=90)
+    assert read_moment("2026-11-26", now) == datetime(2026, 11, 26, tzinfo=UTC)
+    assert read_moment("2026-11-26T08:30+02:00", now) == datetime(2026, 11, 26, 6, 30, tzinfo=UTC)
+    for text in ("", "-1h", "1w", "2026-13-01"):
+        with pytest.raises(BadInput, match="--not-before"):
+            read_moment(text, now)
+
+
+def test_the_words_of_lists_are_those_of_the_queue() -> None:
+    """They are written twice, since a list is printed without the libraries of the queue."""
+    assert set(STANDINGS) == {str(standing) for standing in QueueStanding}
+    assert queue_table.FOLDER == QUEUE
