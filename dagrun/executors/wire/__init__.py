@@ -1,7 +1,7 @@
 """The wire form of a call: what an executor sends to another process or machine, and what comes back.
 
 In: a `ToolCall`. Out: the value as JSON, or a failure. Everything between is bytes: one request, any number of messages
-while the call runs, and one answer. An executor only has to carry them.
+while the call runs, and one answer. An executor only has to carry them: see ``docs/how-to/write-an-executor.md``.
 
 - `requests.py` makes the request; `answers.py` takes messages and the answer: both on the side of the run.
 - `call_server.py` makes calls on the other side, many at once; `serving.py` reads a request, and makes one call.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dagrun.executors.wire.answers import accept, answer_of
     from dagrun.executors.wire.call_server import CallServer
     from dagrun.executors.wire.messages import MessageStream, has_begun, is_answer
-    from dagrun.executors.wire.requests import CallRequest, refusal_of, request
+    from dagrun.executors.wire.requests import CallRequest, id_of, refusal_of, request
     from dagrun.executors.wire.serving import serve
 
 # The public names and their modules, each imported on first use: a worker process needs no event loop (PEP 562).
@@ -31,6 +31,7 @@ _HOMES = {
     "accept": "answers",
     "answer_of": "answers",
     "has_begun": "messages",
+    "id_of": "requests",
     "is_answer": "messages",
     "refusal_of": "requests",
     "request": "requests",
@@ -44,6 +45,7 @@ __all__ = [
     "accept",
     "answer_of",
     "has_begun",
+    "id_of",
     "is_answer",
     "refusal_of",
     "request",

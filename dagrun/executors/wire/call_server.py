@@ -8,15 +8,27 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Final
 
-from anyio import to_thread
+from anyio import (
+    BrokenResourceError,
+    ClosedResourceError,
+    EndOfStream,
+    create_memory_object_stream,
+    create_task_group,
+    to_thread,
+)
+from anyio.abc import ByteStream, TaskGroup
+from anyio.streams.memory import MemoryObjectSendStream
 
 from dagrun.executors.executors import CoroutineExecutor
 from dagrun.executors.threads import ThreadExecutor
 from dagrun.executors.wire import messages
+from dagrun.executors.wire.messages import MessageStream, is_answer
 from dagrun.executors.wire.requests import id_of
 from dagrun.executors.wire.serving import BadRequest, IncomingCall, Send, is_warm, refused
 from dagrun.model.executor import StillRunning, ToolCall
@@ -25,6 +37,7 @@ from dagrun.runtime.coroutine_driver import Suspended
 from dagrun.runtime.stop_scope import StopScope, stop_scopes
 
 REMEMBERED: Final = 10_000  # ids of calls
+_GONE: Final = (OSError, EndOfStream, BrokenResourceError, ClosedResourceError)
 
 
 class _Job:
@@ -86,6 +99,40 @@ class CallServer:
             return await self._make(job, request, send)
         finally:
             del self._running[id]
+
+    async def serve_stream(self, stream: ByteStream) -> None:
+        """Make the call that comes over a stream of its own, such as a connection of a socket, and close the stream.
+
+        The request and all messages come as a `MessageStream` sends them. When the other side closes its end, or is
+        gone, the call is stopped.
+        """
+        sender = MessageStream(stream)
+        async with stream, create_task_group() as tasks:
+            with suppress(*_GONE):
+                request = await sender.receive()
+                tasks.start_soon(self._stop_at_end, request, stream)
+                await self._carry(request, sender, tasks)
+            tasks.cancel_scope.cancel()
+
+    async def _carry(self, request: bytes, sender: MessageStream, tasks: TaskGroup) -> None:
+        """Make the call of a request, and send its messages while they come, the answer last."""
+        out, messages = create_memory_object_stream[bytes](math.inf)
+        with out, messages:
+            tasks.start_soon(self._answer, request, out)
+            async for message in messages:
+                await sender.send(message)
+                if is_answer(message):
+                    return
+
+    async def _answer(self, request: bytes, out: MemoryObjectSendStream[bytes]) -> None:
+        with suppress(BrokenResourceError, ClosedResourceError):  # nobody reads it any more
+            out.send_nowait(await self.serve(request, out.send_nowait))
+
+    async def _stop_at_end(self, request: bytes, stream: ByteStream) -> None:
+        with suppress(*_GONE):
+            await stream.receive()  # nothing but the end comes after a request
+        with suppress(ValueError):
+            self.stop(id_of(request))
 
     def stop(self, id: str) -> None:
         """Tell a call to stop, also if it has not come yet; its answer says how it has ended."""
