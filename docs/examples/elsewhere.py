@@ -62,6 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/socket"
         with subprocess.Popen([sys.executable, __file__, path], stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None
             other.stdout.readline()
             anyio.run(use, path)
             other.terminate()

@@ -110,6 +110,15 @@ async def test_context_reaches_the_process_and_its_reports_come_back(tmp_path: P
     assert ArtifactFolder(tmp_path).path(Artifact.model_validate_json(saved.data)).read_text() == "hello"
 
 
+async def test_a_surprise_is_reported_from_a_process_too() -> None:
+    """A report that the executor did not know ended the process, and left an effect in doubt."""
+    reported: Reported = []
+    async with processes() as executor:
+        assert await ask(executor, tools.be_surprised, reported=reported) == 1
+        assert len(executor.pids) == 1
+    assert reported == [("surprise", {"reason": "ten times as many rows"})]
+
+
 async def test_failures_keep_what_the_recovery_table_needs() -> None:
     """Kind, class and fields are sent, and no pickle; the process can be used again."""
     async with processes() as executor:

@@ -51,6 +51,13 @@ def chatter() -> str:
 
 
 @process_tool
+def be_surprised(ctx: ToolContext) -> int:
+    """Report something unexpected."""
+    ctx.surprise("ten times as many rows")
+    return 1
+
+
+@process_tool
 def describe_context(ctx: ToolContext) -> dict[str, Any]:
     """What a tool can see of its run, and report."""
     ctx.progress(0.5, "x" * 100_000)
