@@ -10,12 +10,14 @@ import anyio
 import asyncpg
 import pytest
 
-from dagrun import PostgresJournal
+import dagrun
+from dagrun import Plan, PostgresJournal, Step
 from dagrun.errors import ContractError, JournalFailed, OwnerLost
 from dagrun.journal.postgres.queue_statements import QueueSql
 from dagrun.journal.queue import ClaimedTape, QueueStanding, QueueTicket, Wanted
 from dagrun.model.journal import Letter
 from postgres_schemas import fresh_schema, say
+from small_tools import scripted, toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.rigs]
 
@@ -211,15 +213,24 @@ async def test_a_damaged_run_does_not_hold_up_the_others(postgres: str, journal:
 async def test_a_run_is_submitted_in_the_transaction_of_the_caller(
     postgres: str, journal: PostgresJournal, *, is_committed: bool
 ) -> None:
-    """Nobody sees it before the commit, and a rollback leaves nothing."""
-    queue = journal.queue
+    """Nobody sees it before the commit, and a rollback leaves nothing: neither the run nor the order it belongs to."""
+    queue, orders = journal.queue, f"{journal.queue.schema}.orders"
+    tools = toolset(scripted("quick", "done"))
+    plan = Plan(steps=[Step(id="a", tool="quick", args={"value": 1})])
+    await queue.runs()  # the schema is there
+    say(postgres, f"CREATE TABLE {orders} (id integer)")
     connection = await asyncpg.connect(postgres)
     try:
         transaction = connection.transaction()
         await transaction.start()
-        await queue.submit(RUN, b'{"n":1}', QueueTicket(), connection=connection)
+        await connection.execute(f"INSERT INTO {orders} VALUES (1)")
+        await dagrun.submit(plan, tools=tools, run_id=RUN, journal=journal, connection=connection)
         assert await queue.claim(Wanted()) is None
+        assert await journal.runs() == []
         await (transaction.commit() if is_committed else transaction.rollback())
+        assert say(postgres, f"SELECT id FROM {orders}") == [(1,)] * is_committed
+        assert [each.run_id for each in await queue.runs()] == [RUN] * is_committed
+        assert [held.run_id for held in await journal.runs()] == [RUN] * is_committed
         tape = await queue.claim(Wanted())
         assert (tape is not None) == is_committed
         if tape is not None:
@@ -227,7 +238,7 @@ async def test_a_run_is_submitted_in_the_transaction_of_the_caller(
     finally:
         await connection.close()
     with pytest.raises(ContractError, match="asyncpg"):
-        await queue.submit("other", b'{"n":1}', QueueTicket(), connection=object())
+        await dagrun.submit(plan, tools=tools, run_id="other", journal=journal, connection=object())
 
 
 async def test_a_worker_waits_for_the_end_of_a_lease(postgres: str, journal: PostgresJournal) -> None:

@@ -38,11 +38,11 @@ def tools(book: str, slowness: float = 1.0) -> list[Any]:
 
     @dagrun.tool(effect="effectful")
     async def pay(run: str, sum: int) -> int:
-        await anyio.sleep(0.01 * slowness)
+        await anyio.sleep(0.02 * slowness)
         descriptor = os.open(book, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(descriptor, f"{run}\n".encode())
         os.close(descriptor)
-        await anyio.sleep(0.01 * slowness)
+        await anyio.sleep(0.02 * slowness)
         return sum
 
     return [look, pay]
