@@ -19,6 +19,7 @@ import worker_process
 from dagrun import Plan, SQLiteJournal, Step
 from dagrun.errors import ContractError, JournalFailed, RunExists
 from dagrun.journal.lease import Lease
+from dagrun.journal.private_folders import QUEUE
 from dagrun.journal.queue import ClaimedTape, QueueStanding, QueueTicket, Wanted
 from dagrun.journal.sqlite.queue_table import FOLDER, SubmittedRun
 
@@ -219,12 +220,20 @@ async def test_a_damaged_run_does_not_hold_up_the_others(folder: Path) -> None:
 async def test_a_locked_queue_is_named(folder: Path) -> None:
     """Nobody waits for ever; the error says which file, and why."""
     journal = await _submitted(folder, RUN)
-    with sqlite3.connect(folder / FOLDER / "queue.db", isolation_level=None) as other:
+    with sqlite3.connect(folder / FOLDER / QUEUE, isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(JournalFailed, match=r"queue\.db: another process has locked it"):
             await SQLiteJournal(folder, busy_seconds=0.05).queue.claim(ANY)
     other.close()
     await (await _claimed(journal)).aclose()
+
+
+async def test_no_tool_for_files_gets_at_the_queue(folder: Path) -> None:
+    """Also in a process that knows nothing of the journal."""
+    await _submitted(folder, RUN)
+    script = f"import dagrun; print(dagrun.is_private_folder({str(folder / FOLDER)!r}))"
+    done = await anyio.run_process([sys.executable, "-c", script])
+    assert done.stdout == b"True\n"
 
 
 async def test_a_transaction_of_the_caller_is_refused(folder: Path) -> None:

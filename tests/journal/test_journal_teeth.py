@@ -1,4 +1,5 @@
-"""The suite of journals is worth what it catches: every broken one of `journal_mutants.py`, and not the real one."""
+"""The suite of journals is worth what it catches: every broken one of `journal_mutants.py` and
+`queue_mutants.py`, and not the real one."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ from dagrun.journal.memory import MemoryJournal
 from dagrun.model.journal import Durability, Journal
 from dagrun.testing import virtual_backend
 from dagrun.testing.journal_suite import JournalSuite
-from journal_mutants import MUTANTS
+from journal_mutants import MUTANTS as BROKEN_JOURNALS
+from queue_mutants import MUTANTS as BROKEN_QUEUES
+
+MUTANTS = {**BROKEN_JOURNALS, **BROKEN_QUEUES}
 
 
 class Suite(JournalSuite):
@@ -65,5 +69,5 @@ def test_the_suite_notices(name: str) -> None:
 
 def test_there_are_enough_mutants_and_tests() -> None:
     """What the suite promises in its name, and the list of what it must catch, do not shrink by accident."""
-    assert len(MUTANTS) >= 40
+    assert len(MUTANTS) >= 60
     assert len({name.partition("(")[0] for name, _ in Suite(MemoryJournal).cases()}) >= 60

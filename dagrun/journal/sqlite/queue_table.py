@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from dagrun.errors import JournalFailed
+from dagrun.journal.private_folders import QUEUE
 from dagrun.journal.queue import Departure, QueueStanding
 from dagrun.journal.run_folder import FILE_MODE, FOLDER_MODE, RunPaths, as_failure, check_file, check_folder
 from dagrun.journal.sqlite.database import writing
@@ -55,7 +56,7 @@ class QueueTable:
 
     def __init__(self, folder: Path, durability: Durability, busy_seconds: float) -> None:
         self.folder = folder / FOLDER
-        self._path = self.folder / "queue.db"
+        self._path = self.folder / QUEUE
         self._durability = durability
         self._busy_seconds = busy_seconds
 
