@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dagrun.decide.classify import MAX_MESSAGE, classify
 from dagrun.errors import StepCancelled, ToolError, ValueRefused
-from dagrun.model.executor import CallFailed, ResultRefused, StillRunning, WorkerDied
+from dagrun.model.executor import CallFailed, ResultRefused, StillRunning, WorkerDied, WorkerLost
 from dagrun.model.outcome import ErrorKind, Failure
 from dagrun.model.tool import make_tool
 
@@ -96,6 +96,7 @@ CASES: list[tuple[BaseException, ErrorKind, bool]] = [
     (ValueRefused("a set"), ErrorKind.BAD_OUTPUT, False),
     (ResultRefused("too large"), ErrorKind.BAD_OUTPUT, False),
     (WorkerDied("exit code 3"), ErrorKind.WORKER_DIED, False),
+    (WorkerLost("node 2 has gone"), ErrorKind.WORKER_DIED, True),
     (StillRunning("no end"), ErrorKind.TIMEOUT, False),
 ]
 

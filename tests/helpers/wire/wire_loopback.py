@@ -30,7 +30,7 @@ class Loopback:
     """
 
     tasks: TaskGroup
-    server: wire.CallServer = field(default_factory=wire.CallServer)
+    server: wire.CallServer = field(default_factory=lambda: wire.CallServer())
     late: float = 0
     times: int = 1
     cut: list[float] = field(default_factory=list)
