@@ -124,7 +124,7 @@ def test_a_call_that_no_act_is_for_fails_with_what_there_is(tmp_path: Path) -> N
     acts = [{"when": {"order": 1}, "return": "x"}]
     found = misses(tmp_path, {"status": "failed"}, world={"ship": acts})
 
-    assert 'no act of ship is for the arguments {"order": 17}; there are acts when {"order": 1}' in found[0]
+    assert 'no act of ship is for the arguments {"order": 17}; the nearest is that when {"order": 1}' in found[0]
 
 
 def test_every_seed_has_a_delay_of_its_own_and_the_same_each_time(tmp_path: Path) -> None:

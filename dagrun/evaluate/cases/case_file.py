@@ -9,7 +9,9 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from dagrun.evaluate.cases.failures import FAILURE_NAMES, is_failure
+from dagrun.model.critic import Result
 from dagrun.model.outcome import State
+from dagrun.model.question import Asked
 
 Text: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=2_000)]
 Name: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,100}$")]
@@ -33,11 +35,28 @@ def _failure(value: Any) -> Any:
     return value
 
 
+class Review(_Part):
+    """What a critic says of the value that a call returns.
+
+    Attributes:
+        critic: The name of the critic.
+        result: ``pass``, ``fail``, ``surprising`` or ``contradictory``.
+        reason: The reason, in a sentence.
+        confidence: How sure one can be of the value, from 0 to 1.
+    """
+
+    critic: Text
+    result: Result
+    reason: str = ""
+    confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+
+
 class Act(_Part):
     """What a stand-in does in one call.
 
     Attributes:
         when: The act is only for calls with these arguments; a part of an object is enough.
+        step: The act is only for calls of this step; of an element of a list, such as ``load[2]``.
         takes: Seconds until it returns or raises; ``forever`` for a call that never ends by itself.
         returns: The value that it returns.
         raises: The failure that it raises in place of that: ``timeout``, ``connection``, ``tool_error``, ``dies``, an
@@ -46,9 +65,11 @@ class Act(_Part):
         tokens: The tokens that it reports.
         cost: The cost that it reports.
         confidence: How sure it is of the value, from 0 to 1.
+        reviews: What critics say of the value.
     """
 
     when: dict[str, Any] | None = None
+    step: str | None = None
     takes: Seconds | Literal["forever"] = 0.0
     returns: Any = Field(default=None, alias="return")
     raises: Annotated[Any, BeforeValidator(_failure)] = Field(default=None, alias="raise")
@@ -56,6 +77,7 @@ class Act(_Part):
     tokens: Count = 0
     cost: Seconds | None = None
     confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+    reviews: list[Review] = []
 
     @model_validator(mode="after")
     def _one_end(self) -> Act:
@@ -86,19 +108,53 @@ class PersonReply(_Part):
         value: The value that was asked for.
         takes: Seconds until the answer.
         note: The reason, for the record.
+        kind: The reply is only for questions of this kind, such as ``approval`` or ``effect``.
     """
 
     choice: Literal["approve", "deny", "escalate"] = "approve"
     value: Any = None
     takes: Seconds = 0.0
     note: str = ""
+    kind: Annotated[Asked, Field(strict=False)] | None = None
 
 
-def _reply(value: Any) -> Any:
-    return {"choice": value} if isinstance(value, str) else value
+def _replies(value: Any) -> Any:
+    return [{"choice": one} if isinstance(one, str) else one for one in (value if isinstance(value, list) else [value])]
 
 
-Replies: TypeAlias = dict[str, Annotated[PersonReply, BeforeValidator(_reply, json_schema_input_type=Any)]]
+Replies: TypeAlias = dict[
+    str,
+    Annotated[list[PersonReply], Field(min_length=1), BeforeValidator(_replies, json_schema_input_type=Any)],
+]
+
+
+class PlannerReply(_Part):
+    """What a planner answers to one request; nothing of it leaves the plan as it is.
+
+    Attributes:
+        about: The steps that it is asked about; empty for a goal: its first plan, or more of it.
+        takes: Seconds until the answer; ``forever`` for none.
+        plan: The whole plan, for a goal.
+        patch: Edits of the plan, as in ``dagrun schema patch``.
+        more: Whether it wants to be asked again when all of the plan has ended.
+        refuse: The answer is no valid one, for this reason; steps of *plan* may have begun.
+        fail: Why it has no answer.
+    """
+
+    about: list[str] = []
+    takes: Seconds | Literal["forever"] = 0.0
+    plan: dict[str, Any] | None = None
+    patch: dict[str, Any] | None = None
+    more: bool = False
+    refuse: str | None = None
+    fail: str | None = None
+
+    @model_validator(mode="after")
+    def _one_answer(self) -> PlannerReply:
+        given = [name for name in ("plan", "patch", "fail") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"a reply has {' or '.join(given)}, not both")
+        return self
 
 
 class StepExpectation(_Part):
@@ -185,19 +241,21 @@ class _CaseDefaults(_Part):
 
     Attributes:
         policy: The limits: a TOML file, or the fields themselves.
-        planner: ``module:name`` of a planner, or of a function or class that makes one; or the name of one of dagrun's.
+        planner: ``module:name`` of a planner, or of a function or class that makes one; or the name of one of dagrun's;
+            or its replies, a list.
         model: The language model of the planner. Such cases run in real time.
         routes: A route that `dagrun learn` has written, or a folder of routes, from which the plan is taken: a file.
         critics: ``module:name`` of critics that review the outputs of steps.
         world: The stand-ins of tools: an act, a list of acts, or a value that every call returns.
         real: Tools that are called for real.
         reconcile: What ``reconcile`` of a tool says about a call in doubt: false, or ``{applied: value}``.
-        people: What people answer, by step, tool, kind of question, or ``*``. Without it, nobody is there.
+        people: What people answer, by step, tool, kind of question, or ``*``: a reply, or a list, one a question; the
+            last goes on. Without it, nobody is there.
         secrets: The names of secrets that the plan may name; their values are made up.
     """
 
     policy: str | dict[str, Any] | None = None
-    planner: str | None = None
+    planner: str | list[PlannerReply] | None = None
     model: str | None = None
     routes: str | None = None
     critics: list[str] = []

@@ -1,12 +1,16 @@
-"""The failures that a stand-in raises, by the names that files of cases use."""
+"""The failures that a stand-in raises, by the names that files of cases use; and those of a record in these words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from dagrun.decide.classify import classify
 from dagrun.errors import ToolError
-from dagrun.model.executor import WorkerDied
+from dagrun.model.executor import CallFailed, WorkerDied
+from dagrun.model.outcome import ErrorKind, Failure
+from dagrun.model.toolbox import AnyTool
 
 
 class HttpStatusError(Exception):
@@ -42,7 +46,11 @@ _MAKERS: Final[Mapping[str, Callable[[str], BaseException]]] = {
     "dies": lambda text: WorkerDied(text or "the process of the call has died"),
 }
 WRONG_TYPE: Final = "wrong_type"  # the call returns what the tool does not declare, so nothing is raised
-FAILURE_NAMES: Final = (*_MAKERS, WRONG_TYPE)
+_WHOLE: Final = "failure"  # every field of a failure, where no name says as much
+FAILURE_NAMES: Final = (*_MAKERS, WRONG_TYPE, _WHOLE)
+# What decides about a failure. Its text and its class are for people, and are not the same in a stand-in.
+_FACTS: Final = ("kind", "is_transient", "nothing_happened", "retry_after", "missing_input")
+_STATUSES: Final = {ErrorKind.RATE_LIMITED: 429, ErrorKind.SERVER: 503}
 
 
 def is_failure(said: Any) -> bool:
@@ -51,10 +59,16 @@ def is_failure(said: Any) -> bool:
         if len(said) != 1:
             return False
         name, text = next(iter(said.items()))
-        return is_failure(_status(name)) and isinstance(text, str)
+        return _is_whole(text) if name == _WHOLE else is_failure(_status(name)) and isinstance(text, str)
     if isinstance(said, int) and not isinstance(said, bool):
         return 400 <= said <= 599
     return isinstance(said, str) and (said == WRONG_TYPE or said in _MAKERS)
+
+
+def _is_whole(fields: Any) -> bool:
+    if not isinstance(fields, dict) or not fields.keys() <= {*_FACTS, "message", "error"}:
+        return False
+    return fields.get("kind") in tuple(ErrorKind) and isinstance(fields.get("message"), str)
 
 
 def _status(name: Any) -> Any:
@@ -66,8 +80,33 @@ def failure_of(said: Any) -> BaseException:
     """Make the exception that *said* stands for.
 
     Args:
-        said: A name such as ``timeout``, an HTTP status, or one of both with a text (``{tool_error: gone}``).
+        said: A name such as ``timeout``, an HTTP status, one of both with a text (``{tool_error: gone}``), or a whole
+            failure (``{failure: {kind: exception, error: KeyError, message: "'total'"}}``).
     """
+    if isinstance(said, dict) and _WHOLE in said:
+        fields = said[_WHOLE]
+        return CallFailed(Failure(**{**fields, "kind": ErrorKind(fields["kind"])}))
     name, text = next(iter(said.items())) if isinstance(said, dict) else (said, "")
     name = _status(name)
     return HttpStatusError(name, text) if isinstance(name, int) else _MAKERS[name](text)
+
+
+def said_of(failure: Failure, tool: AnyTool) -> Any:
+    """Return a failure of a record as a case has it: `failure_of` makes one of it about which is decided equally.
+
+    Args:
+        failure: The failure.
+        tool: The tool whose call has failed.
+    """
+    text = failure.message.removeprefix(f"{failure.error}: ")
+    text = text.removesuffix(f" ({failure.where.replace(os.sep, '/').rpartition('/')[2]})")
+    if failure.missing_input is not None:
+        text = failure.missing_input
+    names: Iterable[str | int] = (_STATUSES[failure.kind],) if failure.kind in _STATUSES else _MAKERS
+    for name in names:
+        made = classify(failure_of({str(name): text}), tool)
+        if all(getattr(made, fact) == getattr(failure, fact) for fact in _FACTS):
+            return {name: text}
+    facts = {name: getattr(failure, name) for name in ("message", "error", *_FACTS[1:])}
+    told = {name: fact for name, fact in facts.items() if fact not in (None, "", False)}
+    return {_WHOLE: {"kind": str(failure.kind), "message": failure.message, **told}}

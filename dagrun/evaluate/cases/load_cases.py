@@ -18,6 +18,7 @@ from dagrun.errors import CasesRefused, ContractError, PlanRefused
 from dagrun.evaluate.cases.case_file import Case, CaseFile
 from dagrun.evaluate.cases.expectations import JudgeAnswer, judge_of
 from dagrun.evaluate.cases.gates import unknown_figures
+from dagrun.evaluate.cases.planner_replies import PlayedPlanner
 from dagrun.evaluate.cases.read_file import read_file
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, Series, must_fit
 from dagrun.evaluate.cases.trial import Means
@@ -194,7 +195,7 @@ class _Loader:
         except ValidationError as error:
             raise CasesRefused([f"{source}: {explain(error)}"]) from None
 
-    def _planner(self, case: Case) -> Callable[[], Planner | None]:
+    def _planner(self, case: Case) -> Callable[[CaseWorld], Planner | None]:
         """Return what makes the planner of a trial; it has made one, so that what is wrong is known before any run."""
         target, model = case.planner, case.model
         if case.routes is not None:
@@ -204,7 +205,10 @@ class _Loader:
             router = RouterPlanner(read_routes(place) if place.is_dir() else [read_route(place).as_route()])
             return lambda: router
         if target is None and model is None:
-            return lambda: None
+            return lambda world: None
+        if isinstance(target, list):
+            PlayedPlanner(target, [])
+            return lambda world: PlayedPlanner(target, world.strange)
         if target is not None and ":" in target:
             make = partial(self._own_planner, target)
         elif self._host.make_planner is None:
@@ -212,7 +216,7 @@ class _Loader:
         else:
             make = partial(self._host.make_planner, target, model)
         make()
-        return make
+        return lambda world: make()
 
     def _own_planner(self, target: str) -> Planner:
         planner: Planner = self._made(target, "revise")
@@ -279,5 +283,5 @@ def _unknown(case: Case, tools: Toolbox) -> Iterator[str]:
 
 def _is_virtual(case: Case, tools: Toolbox) -> bool:
     """Whether nothing in a case needs real time: it asks no model, and its real tools only compute."""
-    asks_model = case.model is not None or (case.planner is not None and ":" not in case.planner)
+    asks_model = case.model is not None or (isinstance(case.planner, str) and ":" not in case.planner)
     return not asks_model and all(tools[name].effect is Effect.PURE for name in case.real)

@@ -16,8 +16,12 @@ from pydantic_core import to_jsonable_python
 from dagrun.errors import ToolError, ValueRefused, shorten
 from dagrun.evaluate.cases.case_file import FOREVER, Act
 from dagrun.evaluate.cases.failures import WRONG_TYPE, failure_of
-from dagrun.evaluate.cases.matching import fits, shown
+from dagrun.evaluate.cases.matching import differences, fits, shown
+from dagrun.model.critic import Verdict
 from dagrun.model.effect import Applied
+from dagrun.model.executor import CallFailed
+from dagrun.model.outcome import Outcome
+from dagrun.model.plan import Step
 from dagrun.model.signature import explain
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool, Toolbox, hint
@@ -41,6 +45,7 @@ class StandInCall:
         value: What it returned.
         failure: The exception that it raised.
         has_returned: Whether it returned.
+        act: What the stand-in does in it; `None` of a real tool.
     """
 
     tool: AnyTool
@@ -54,10 +59,13 @@ class StandInCall:
     value: Any = None
     failure: BaseException | None = None
     has_returned: bool = False
+    act: Act | None = None
 
     @property
     def may_have_applied(self) -> bool:
         """Whether its effect may have taken place: all but a `ToolError` leaves that open."""
+        if isinstance(self.failure, CallFailed):
+            return not self.failure.failure.nothing_happened
         return not isinstance(self.failure, ToolError)
 
 
@@ -70,32 +78,56 @@ class Script(Protocol):
 
 
 class Series:
-    """The acts of one tool. Acts with equal *when* are a series: one act a call, the last goes on.
+    """The acts of one tool. Acts with equal *when* and *step* are a series: one act a call, the last goes on.
 
     Args:
-        acts: The acts, in order. The first series whose *when* fits a call plays; acts without it fit every call.
+        acts: The acts, in order. Of the series that fit a call, one with exactly its arguments plays, else the first;
+            acts without *when* fit any arguments, and come last.
     """
 
     def __init__(self, acts: Sequence[Act]) -> None:
-        self._series: list[tuple[dict[str, Any] | None, list[Act]]] = []
+        self._series: list[tuple[tuple[dict[str, Any] | None, str | None], list[Act]]] = []
         for act in acts:
-            known = next((series for when, series in self._series if when == act.when), None)
+            sort = (act.when, act.step)
+            known = next((series for other, series in self._series if other == sort), None)
             if known is None:
-                self._series.append((act.when, [act]))
+                self._series.append((sort, [act]))
             else:
                 known.append(act)
-        self._series.sort(key=lambda one: one[0] is None)  # what fits every call comes last
+        self._series.sort(key=lambda one: (one[0][0] is None, one[0][1] is None))
         self._played: Counter[int] = Counter()
 
     def act_of(self, call: StandInCall) -> Act | str:
         """See `Script`."""
-        for number, (when, acts) in enumerate(self._series):
-            if when is None or fits(call.arguments, when):
-                played = self._played[number]
-                self._played[number] += 1
-                return acts[min(played, len(acts) - 1)]
-        known = "; ".join(shown(when) for when, _ in self._series)
-        return f"no act of {call.tool.name} is for the arguments {shown(call.arguments)}; there are acts when {known}"
+        fitting = [number for number, (sort, _) in enumerate(self._series) if _is_for(call, *sort)]
+        exact = (number for number in fitting if self._series[number][0][0] == call.arguments)
+        number = next(exact, next(iter(fitting), None))
+        if number is None:
+            return self._why_none(call)
+        acts, played = self._series[number][1], self._played[number]
+        self._played[number] += 1
+        return acts[min(played, len(acts) - 1)]
+
+    def _why_none(self, call: StandInCall) -> str:
+        """Say that there is no act for a call, and where it differs from the nearest one that there is."""
+        text = f"no act of {call.tool.name} is for the arguments {shown(call.arguments)}"
+        lines, sort = min(
+            (([*_differences(call, *sort)], sort) for sort, _ in self._series), key=lambda found: len(found[0])
+        )
+        of_step = "" if sort[1] is None else f" of step {sort[1]}"
+        return f"{text}; the nearest is that{of_step} when {shown(sort[0])}: {'; '.join(lines[:3])}"
+
+
+def _is_for(call: StandInCall, when: dict[str, Any] | None, step: str | None) -> bool:
+    return (step is None or step in (call.step, call.step.partition("[")[0])) and (
+        when is None or fits(call.arguments, when)
+    )
+
+
+def _differences(call: StandInCall, when: dict[str, Any] | None, step: str | None) -> Iterator[str]:
+    if step is not None and step not in (call.step, call.step.partition("[")[0]):
+        yield f"the step is {call.step}"
+    yield from (line[1:] for line in differences(call.arguments, when or {}, "", is_part=True))
 
 
 Bend: TypeAlias = Callable[[StandInCall, Act], Act]
@@ -151,10 +183,7 @@ class CaseWorld:
 
     def _begin(self, tool: AnyTool, arguments: dict[str, Any]) -> tuple[StandInCall, ToolContext[Any]]:
         context = arguments[tool.arguments.context or _CONTEXT]
-        hidden = {tool.arguments.context or _CONTEXT, *tool.arguments.deps}
-        plain = to_jsonable_python(
-            {name: value for name, value in arguments.items() if name not in hidden}, fallback=str, by_alias=False
-        )
+        plain = plain_arguments(tool, arguments)
         self._counts[tool.name] += 1
         facts = (context.step, context.attempt, context.idempotency_key, plain, anyio.current_time())
         call = StandInCall(tool, *facts, number=self._counts[tool.name])
@@ -173,6 +202,7 @@ class CaseWorld:
             raise call.failure
         if self.bend is not None:
             act = self.bend(call, act)
+        call.act = act
         await _time_of(act)
         call.ended = anyio.current_time()
         return _end(call, act, context)
@@ -198,6 +228,40 @@ class CaseWorld:
     async def _reconciled(self, tool: str, key: str) -> Any:
         said = self.reconcile[tool]
         return Applied(said["applied"]) if isinstance(said, dict) else said
+
+
+def plain_arguments(tool: AnyTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a tool is called with as plain JSON, without those that no plan says."""
+    hidden = {tool.arguments.context or _CONTEXT, *tool.arguments.deps}
+    said = {name: value for name, value in arguments.items() if name not in hidden}
+    plain: dict[str, Any] = to_jsonable_python(said, fallback=str, by_alias=False)
+    return plain
+
+
+class PlayedCritic:
+    """Says of each value what the act says by which a stand-in has returned it; of any other value, that it passes.
+
+    Args:
+        name: The name of the critic.
+        world: Where the acts are played.
+    """
+
+    def __init__(self, name: str, world: CaseWorld) -> None:
+        self.name = name
+        self._world = world
+        self._seen: set[int] = set()
+
+    async def review(self, step: Step, outcome: Outcome) -> Verdict:
+        """Return what the act says; see `Critic`."""
+        for call in self._world.calls:
+            is_it = call.has_returned and call.step.partition("[")[0] == step.id and id(call) not in self._seen
+            if is_it and call.act is not None and call.value == outcome.output:
+                self._seen.add(id(call))
+                said = next((review for review in call.act.reviews if review.critic == self.name), None)
+                if said is not None:
+                    return Verdict(said.result, reason=said.reason, confidence=said.confidence)
+                break
+        return Verdict("pass")
 
 
 async def _time_of(act: Act) -> None:

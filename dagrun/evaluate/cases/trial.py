@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
@@ -12,7 +13,7 @@ from dagrun.api.checking import AnyPlan
 from dagrun.api.running import run
 from dagrun.errors import DagrunError, PlanRefused, join_lines
 from dagrun.evaluate.cases.case_file import Case, PersonReply
-from dagrun.evaluate.cases.stand_in_world import CaseWorld
+from dagrun.evaluate.cases.stand_in_world import CaseWorld, PlayedCritic
 from dagrun.evaluate.plan_shape import first_plan
 from dagrun.model.critic import Critic
 from dagrun.model.event import (
@@ -116,24 +117,27 @@ class Means:
         case: The case.
         plan: The plan; `None` if a planner writes it.
         policy: The limits.
-        make_planner: Makes the planner of a trial, or returns `None`.
+        make_planner: Makes the planner of a trial in a world, or returns `None`.
         critics: The critics of the runs.
     """
 
     case: Case
     plan: AnyPlan | None
     policy: Policy
-    make_planner: Callable[[], Planner | None]
+    make_planner: Callable[[CaseWorld], Planner | None]
     critics: Sequence[Critic] = ()
 
-    def options(self) -> dict[str, Any]:
-        """Return the options of a run that are the same for every trial."""
+    def options(self, world: CaseWorld) -> dict[str, Any]:
+        """Return the options of a trial in a world."""
         case = self.case
+        acts = (act for acts in case.world.values() for act in acts)
+        played = dict.fromkeys(review.critic for act in acts for review in act.reviews)
         found: dict[str, Any] = {
             "goal": case.goal,
             "policy": self.policy,
             "inputs": case.inputs,
-            "critics": self.critics,
+            "critics": [*self.critics, *(PlayedCritic(name, world) for name in played)],
+            "planner": self.make_planner(world),
         }
         if case.people is not None:
             found["approver"] = approver_of(case.people)
@@ -154,10 +158,8 @@ async def carry_out(means: Means, world: CaseWorld, seed: int, **options: Any) -
     events: list[Event] = []
 
     async def begin() -> RunResult:
-        given = {**means.options(), **options}
-        return await run(
-            means.plan, tools=world.toolbox(), planner=means.make_planner(), seed=seed, on_event=events.append, **given
-        )
+        given = {**means.options(world), **options}
+        return await run(means.plan, tools=world.toolbox(), seed=seed, on_event=events.append, **given)
 
     return await observed(begin, world, seed, events)
 
@@ -188,15 +190,20 @@ async def observed(
     return Trial(seed=seed, status="hung", reason="the run has not ended", world=world, events=events)
 
 
-def approver_of(replies: Mapping[str, PersonReply]) -> Approver:
+def approver_of(replies: Mapping[str, Sequence[PersonReply]]) -> Approver:
     """Return the person of a case: it answers by step, then by tool, by kind of question, and by ``*``."""
+    given: Counter[tuple[str, str]] = Counter()
 
     async def answer(question: Question) -> Answer | None:
         step = question.step.partition("[")[0]
         names = (question.step, step, question.tool, str(question.kind), "*")
-        reply = next((replies[name] for name in names if name in replies), None)
-        if reply is None:
+        name = next((name for name in names if name in replies), None)
+        fitting = [one for one in replies.get(name or "", ()) if one.kind in (None, question.kind)]
+        if name is None or not fitting:
             return None
+        use = (name, str(question.kind))
+        reply = fitting[min(given[use], len(fitting) - 1)]
+        given[use] += 1
         await anyio.sleep(reply.takes)
         return Answer(reply.choice, reply.value, "the people of the case", reply.note, question.checklist)
 

@@ -1,0 +1,87 @@
+"""A planner that answers as a file says: a reply for each request, found by the steps that it is asked about."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import anyio
+from pydantic import ValidationError
+
+from dagrun.errors import CannotPlan, CasesRefused, PlanRefused, Problem
+from dagrun.evaluate.cases.case_file import FOREVER, PlannerReply
+from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
+from dagrun.model.plan import Plan
+from dagrun.model.planner import Brief
+from dagrun.model.signature import explain
+
+
+class PlayedPlanner:
+    """Answers with the replies of a case. Each is used once: requests about the same steps get one after the other.
+
+    Args:
+        replies: The replies.
+        strange: Is told of each request without a reply, in a sentence.
+
+    Raises:
+        CasesRefused: A plan or a patch among them cannot be read.
+    """
+
+    def __init__(self, replies: Sequence[PlannerReply], strange: list[str]) -> None:
+        self._left = [(reply, _patch_of(number, reply)) for number, reply in enumerate(replies)]
+        self._all = replies
+        self._strange = strange
+
+    async def revise(self, brief: Brief) -> AsyncIterator[Add | Drop | Replace | Rewire | Patch]:
+        """Answer with the first reply that is left for these steps.
+
+        Raises:
+            CannotPlan: There is none, or the reply says so.
+            PlanRefused: The reply is no valid answer.
+        """
+        about = {trigger.step for trigger in brief.triggers} - {""}
+        found = next((one for one in self._left if set(one[0].about) == about), None)
+        if found is None:
+            text = self._why_none(about)
+            self._strange.append(text)
+            raise CannotPlan(text)
+        self._left.remove(found)
+        reply, patch = found
+        if reply.takes == FOREVER:
+            await anyio.sleep_forever()
+        await anyio.sleep(float(reply.takes))
+        if reply.fail is not None:
+            raise CannotPlan(reply.fail)
+        if patch is not None:
+            yield patch
+        if reply.refuse is not None:
+            raise PlanRefused([Problem("DR420", "", {"reason": reply.refuse})])
+
+    def _why_none(self, about: set[str]) -> str:
+        """Say that there is no reply, and which one is nearest: that with the most steps in common."""
+        asked = _named(about)
+        if not self._all:
+            return f"the planner is asked about {asked}, and has no reply"
+        nearest = max(self._all, key=lambda reply: (len(about & set(reply.about)), -len(set(reply.about) - about)))
+        used = " (which was used)" if all(reply is not nearest for reply, _ in self._left) else ""
+        return f"the planner is asked about {asked}; the nearest reply is about {_named(set(nearest.about))}{used}"
+
+
+def _named(steps: set[str]) -> str:
+    return ", ".join(sorted(steps)) or "the goal"
+
+
+def _patch_of(number: int, reply: PlannerReply) -> Patch | None:
+    """Return the edits of a reply; of a plan, each step is added."""
+    try:
+        if reply.plan is not None:
+            plan = Plan.model_validate(reply.plan)
+            facts: dict[str, Any] = {} if plan.output is None else {"output": plan.output}
+            edits = [Add(step=step) for step in plan.steps]
+            return Patch(edits=edits, more=reply.more, confidence=plan.confidence, **facts)
+        if reply.patch is not None:
+            return Patch.model_validate({**reply.patch, **({"more": True} if reply.more else {})})
+    except ValidationError as error:
+        part = "plan" if reply.plan is not None else "patch"
+        raise CasesRefused([f"planner[{number}].{part}: {explain(error)}"]) from None
+    return None
