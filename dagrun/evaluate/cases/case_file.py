@@ -157,6 +157,32 @@ class PlannerReply(_Part):
         return self
 
 
+class HostDeed(_Part):
+    """What the host does to the run while it goes on; one deed after the other.
+
+    Attributes:
+        after: The deed waits for the end of this step; left out, for the begin of the run.
+        takes: Seconds from then on.
+        splice: Changes the plan: a patch.
+        goal: Changes the goal.
+        cancel: Cancels a step, by its id, or the whole run (``*``).
+        reason: The reason of a cancellation, for the record.
+    """
+
+    after: str = ""
+    takes: Seconds = 0.0
+    splice: dict[str, Any] | None = None
+    goal: Text | None = None
+    cancel: str | None = None
+    reason: str = "cancelled by the host"
+
+    @model_validator(mode="after")
+    def _one_deed(self) -> HostDeed:
+        if [self.splice, self.goal, self.cancel].count(None) != 2:
+            raise ValueError("a deed is one of splice, goal and cancel")
+        return self
+
+
 class StepExpectation(_Part):
     """What is expected of one step.
 
@@ -274,6 +300,7 @@ class Case(_CaseDefaults):
         goal: What is wanted, in words; a planner writes the plan.
         plan: The plan: a file, or the plan itself.
         inputs: The inputs of the run.
+        host: What the host does to the run while it goes on, in order.
         runs: How often it runs: with the seeds *seed*, *seed* + 1, and so on.
         seed: The first seed, of the jitter of delays between attempts.
         clock: ``virtual``: time costs nothing, and is exact; ``real``. What fits is found out, unless it is said here.
@@ -286,6 +313,7 @@ class Case(_CaseDefaults):
     goal: Text | None = None
     plan: str | dict[str, Any] | None = None
     inputs: dict[str, Any] = {}
+    host: list[HostDeed] = []
     runs: Annotated[int, Field(ge=1, le=1_000)] = 1
     seed: int = 0
     clock: Literal["virtual", "real"] | None = None

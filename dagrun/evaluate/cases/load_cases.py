@@ -18,6 +18,7 @@ from dagrun.errors import CasesRefused, ContractError, PlanRefused
 from dagrun.evaluate.cases.case_file import Case, CaseFile
 from dagrun.evaluate.cases.expectations import JudgeAnswer, judge_of
 from dagrun.evaluate.cases.gates import unknown_figures
+from dagrun.evaluate.cases.host_deeds import patches_of
 from dagrun.evaluate.cases.planner_replies import PlayedPlanner
 from dagrun.evaluate.cases.read_file import read_file
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, Series, must_fit
@@ -164,6 +165,7 @@ class _Loader:
             _plan_in(case.expect.plan)
         judge = None if case.expect.critic is None else judge_of(self._made(case.expect.critic, "review"))
         critics = [self._made(one, "review") for one in case.critics]
+        patches_of(case.host)
         means = Means(
             case=case,
             plan=self._plan(case, tools),

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from dagrun.errors import CannotPlan, CasesRefused, PlanRefused, Problem
 from dagrun.evaluate.cases.case_file import FOREVER, PlannerReply
-from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
+from dagrun.model.patch import Add, Patch
 from dagrun.model.plan import Plan
-from dagrun.model.planner import Brief
+from dagrun.model.planner import Brief, RevisedBy
 from dagrun.model.signature import explain
 
 
@@ -32,30 +32,16 @@ class PlayedPlanner:
         self._all = replies
         self._strange = strange
 
-    async def revise(self, brief: Brief) -> AsyncIterator[Add | Drop | Replace | Rewire | Patch]:
-        """Answer with the first reply that is left for these steps.
-
-        Raises:
-            CannotPlan: There is none, or the reply says so.
-            PlanRefused: The reply is no valid answer.
-        """
+    def revise(self, brief: Brief) -> RevisedBy:
+        """Answer with the first reply that is left for these steps; see `Planner`."""
         about = {trigger.step for trigger in brief.triggers} - {""}
         found = next((one for one in self._left if set(one[0].about) == about), None)
         if found is None:
             text = self._why_none(about)
             self._strange.append(text)
-            raise CannotPlan(text)
+            return _whole(PlannerReply(fail=text), None)
         self._left.remove(found)
-        reply, patch = found
-        if reply.takes == FOREVER:
-            await anyio.sleep_forever()
-        await anyio.sleep(float(reply.takes))
-        if reply.fail is not None:
-            raise CannotPlan(reply.fail)
-        if patch is not None:
-            yield patch
-        if reply.refuse is not None:
-            raise PlanRefused([Problem("DR420", "", {"reason": reply.refuse})])
+        return _whole(*found) if found[0].refuse is None else _half(*found)
 
     def _why_none(self, about: set[str]) -> str:
         """Say that there is no reply, and which one is nearest: that with the most steps in common."""
@@ -65,6 +51,27 @@ class PlayedPlanner:
         nearest = max(self._all, key=lambda reply: (len(about & set(reply.about)), -len(set(reply.about) - about)))
         used = " (which was used)" if all(reply is not nearest for reply, _ in self._left) else ""
         return f"the planner is asked about {asked}; the nearest reply is about {_named(set(nearest.about))}{used}"
+
+
+async def _whole(reply: PlannerReply, patch: Patch | None) -> Patch | None:
+    await _time_of(reply)
+    if reply.fail is not None:
+        raise CannotPlan(reply.fail)
+    return patch
+
+
+async def _half(reply: PlannerReply, patch: Patch | None) -> AsyncIterator[Patch]:
+    """Hand out what could be used of an answer that is none: its steps may start before that is known."""
+    await _time_of(reply)
+    if patch is not None:
+        yield patch
+    raise PlanRefused([Problem("DR420", "", {"reason": str(reply.refuse)})])
+
+
+async def _time_of(reply: PlannerReply) -> None:
+    if reply.takes == FOREVER:
+        await anyio.sleep_forever()
+    await anyio.sleep(float(reply.takes))
 
 
 def _named(steps: set[str]) -> str:

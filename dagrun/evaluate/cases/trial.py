@@ -13,6 +13,7 @@ from dagrun.api.checking import AnyPlan
 from dagrun.api.running import run
 from dagrun.errors import DagrunError, PlanRefused, join_lines
 from dagrun.evaluate.cases.case_file import Case, PersonReply
+from dagrun.evaluate.cases.host_deeds import run_with_host
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, PlayedCritic
 from dagrun.evaluate.plan_shape import first_plan
 from dagrun.model.critic import Critic
@@ -158,8 +159,10 @@ async def carry_out(means: Means, world: CaseWorld, seed: int, **options: Any) -
     events: list[Event] = []
 
     async def begin() -> RunResult:
-        given = {**means.options(world), **options}
-        return await run(means.plan, tools=world.toolbox(), seed=seed, on_event=events.append, **given)
+        given = {**means.options(world), **options, "tools": world.toolbox(), "seed": seed}
+        if means.case.host:
+            return await run_with_host(means.plan, means.case.host, world.strange, events.append, **given)
+        return await run(means.plan, on_event=events.append, **given)
 
     return await observed(begin, world, seed, events)
 

@@ -1,0 +1,400 @@
+"""What a recorded run has heard from outside: its tools, its critics, its people and its planner, as cases say it.
+
+1. Arguments are not on record. They are filled in again, from the state that the run had when the call began: the
+   record is folded event by event, and looked at after each.
+2. Everything is read from events that may be shown. So an argument that is made of a redacted output is redacted alike.
+3. A call that was stopped goes on for ever in a case: nobody knows how long it would have taken.
+4. Of a request to the planner, only the end counts: answers that were refused before are not on record.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
+from dagrun.errors import ValueRefused
+from dagrun.evaluate.cases.case_file import FOREVER
+from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
+from dagrun.evaluate.cases.stand_in_world import plain_arguments
+from dagrun.graph.build import build
+from dagrun.graph.fold import fold
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.longest_paths import Expected
+from dagrun.graph.node import Node
+from dagrun.model import event as events
+from dagrun.model.effect import Effect
+from dagrun.model.event import Event, Opening
+from dagrun.model.outcome import ErrorKind, Outcome, State, Status
+from dagrun.model.patch import Add, edit_as_dict
+from dagrun.model.question import Question
+from dagrun.model.toolbox import AnyTool, Toolbox
+from dagrun.model.value import Unavailable, decode, encode, to_json
+
+_NOT_CALLED: Final = ErrorKind.BAD_ARGUMENTS
+# The tool has returned, and what it returned is not on record.
+_UNSEEN: Final = frozenset((ErrorKind.SUCCESS_CONDITION, ErrorKind.CONDITION_MISMATCH))
+_RECONCILED: Final = "reconcile of "
+
+
+@dataclass(slots=True)
+class RecordedCall:
+    """A call of a tool on record.
+
+    Attributes:
+        tool: The tool.
+        step: The step that made it.
+        attempt: The number of the attempt, from 1.
+        arguments: The arguments, as a stand-in of the tool gets them.
+        act: What came of it, with the fields of an `Act`.
+    """
+
+    tool: str
+    step: str
+    attempt: int
+    arguments: dict[str, Any]
+    act: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Request:
+    """A request to the planner: about which steps, from when to when, and what was spliced because of it."""
+
+    about: tuple[str, ...]
+    is_draft: bool = False
+    began: float | None = None
+    ended: float = 0.0
+    edits: list[Any] = field(default_factory=list)
+    answer: dict[str, Any] = field(default_factory=dict)
+    result: str = ""
+    reason: str = ""
+    more: bool = False
+
+    def reply(self) -> dict[str, Any]:
+        """Return the reply, with the fields of a `PlannerReply`."""
+        about = [step for step in self.about if step]
+        takes: Any = _seconds(self.ended - self.began) if self.began is not None else 0.0
+        found: dict[str, Any] = {"about": about} if about else {}
+        if self.result in ("", "stopped") and not self.edits:
+            return found | {"takes": FOREVER}
+        if takes:
+            found["takes"] = takes
+        if self.edits or self.answer:
+            if self.is_draft:
+                steps = [edit.step for edit in self.edits if isinstance(edit, Add)]
+                dumped = [step.model_dump(mode="json", by_alias=True, exclude_unset=True) for step in steps]
+                found["plan"] = {"steps": dumped, **self.answer}
+            else:
+                why = {"reason": self.reason} if self.reason and self.result == "applied" else {}
+                found["patch"] = {"edits": list(map(edit_as_dict, self.edits)), **self.answer, **why}
+        if self.more:
+            found["more"] = True
+        if self.result not in ("applied", "unchanged"):
+            found["refuse" if self.result == "refused" or self.edits else "fail"] = self.reason or self.result
+        return found
+
+
+@dataclass(slots=True)
+class RecordedRun:
+    """A run as its record has it.
+
+    Attributes:
+        opening: What it was opened with.
+        graph: Its state at the end of the record.
+        calls: The calls of tools, in the order of their begin.
+        people: What people answered, by step, or by the kind of a question about none.
+        reconcile: What tools said of calls in doubt.
+        replies: What the planner answered.
+        questions: The questions that were asked.
+        asked_inside: Whether a tool has asked a person in the middle of its work.
+        host: What the host did to the run while it ran, with the fields of a `HostDeed`.
+        taken_over: Whether it has taken over outputs of the run that it retries.
+        missing: What is not on record, though a case needs it, in words.
+    """
+
+    opening: Opening
+    graph: LiveGraph
+    calls: list[RecordedCall] = field(default_factory=list)
+    people: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    reconcile: dict[str, Any] = field(default_factory=dict)
+    replies: list[dict[str, Any]] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    asked_inside: bool = False
+    host: list[dict[str, Any]] = field(default_factory=list)
+    taken_over: bool = False
+    missing: list[str] = field(default_factory=list)
+
+
+def read_run(run_id: str, recorded: Sequence[Event], tools: Toolbox | None = None) -> RecordedRun:
+    """Read what a run has heard from outside.
+
+    Args:
+        run_id: The run.
+        recorded: Its events.
+        tools: The tools of today, which put arguments into the form in which a stand-in gets them; `None` for the form
+            of the record.
+
+    Raises:
+        JournalDamaged: The events do not follow from each other.
+    """
+    openings = [
+        event.opening
+        for event in recorded
+        if isinstance(event, events.RunStarted | events.RunResumed) and event.opening is not None
+    ]
+    first = openings[0]
+    plan = check_recorded_plan(first, recorded_toolbox(first), first.policy)
+    graph = build(plan, first.inputs, None, Expected(plan)).graph
+    found = RecordedRun(openings[-1], graph)
+    fold(graph, _Reader(found, tools).watched(recorded), run_id)
+    return found
+
+
+def _seconds(value: float) -> float:
+    """Return a duration in whole milliseconds, not more than it was: else it might meet a limit that it kept."""
+    return math.floor(value * 1_000 + 1e-6) / 1_000
+
+
+class _Reader:
+    """Looks at a run after each of its events.
+
+    Args:
+        run: Gets what is found.
+        tools: The tools of today.
+    """
+
+    def __init__(self, run: RecordedRun, tools: Toolbox | None) -> None:
+        self._run = run
+        self._graph = run.graph
+        self._tools = tools
+        self._open: dict[str, tuple[RecordedCall, float]] = {}  # by step: the call that runs, and since when
+        self._last: dict[str, RecordedCall] = {}
+        self._held: dict[str, float] = {}  # by step: seconds in which its tool has waited for a person
+        self._latest = ("", 0.0)  # the step that has ended last, and when
+        self._done = 0.0  # when the host did something last
+        self._asked: dict[str, tuple[Question, float, bool]] = {}
+        self._requests: dict[int, _Request] = {}
+        self._first: _Request | None = None  # about the goal, which has no number
+
+    def watched(self, recorded: Iterable[Event]) -> Iterator[Event]:
+        """Yield each event, and look at what it has changed when the next one is wanted."""
+        for event in recorded:
+            yield event
+            self._look(event)
+        for request in (*self._requests.values(), *([] if self._first is None else [self._first])):
+            self._run.replies.append(request.reply())  # the run has ended before the answer
+
+    def _look(self, event: Event) -> None:
+        match event:
+            case events.AttemptStarted():
+                self._begin(event)
+            case events.AttemptEnded():
+                self._end(event)
+            case events.Reviewed():
+                self._review(event)
+            case events.ConfidenceReported():
+                self._open[event.step][0].act["confidence"] = event.confidence
+            case events.QuestionAsked():
+                self._ask(event)
+            case events.QuestionAnswered():
+                self._answer(event)
+            case _:
+                self._look_at_host(event)
+                self._look_at_planner(event)
+
+    def _look_at_host(self, event: Event) -> None:
+        match event:
+            case events.GoalChanged():
+                self._deed(event.at, goal=event.goal)
+            case events.Spliced() if event.origin == "host":
+                answer = {"output": event.output} if event.changes_output else {}
+                self._deed(event.at, splice={"edits": list(map(edit_as_dict, event.edits)), **answer})
+            case events.RunStopping() if event.status is Status.CANCELLED:
+                self._deed(event.at, cancel="*", reason=event.reason)
+            case events.StepSettled():
+                self._settled(event)
+
+    # Calls ------------------------------------------------------------------------------------------------
+
+    def _begin(self, event: events.AttemptStarted) -> None:
+        node = self._graph.nodes[event.step]
+        call = RecordedCall(event.tool, event.step, event.attempt, self._arguments(node, event.tool))
+        self._open[event.step] = (call, event.at)
+
+    def _arguments(self, node: Node, tool: str) -> dict[str, Any]:
+        """Fill in the arguments of the call that begins; rule 1."""
+        try:
+            data = node.plan.args.fill(lambda reference: self._graph.look_up(reference, node), sys.maxsize)
+            given = {} if node.extra is None else {name: decode(value) for name, value in node.extra.given.items()}
+        except (LookupError, ValueRefused):
+            return {}
+        plain: dict[str, Any] = {**from_json(data), **given}
+        known = None if self._tools is None else self._tools.get(tool)
+        return plain if known is None else _as_called(known, plain, is_streamed=bool(node.plan.stream))
+
+    def _end(self, event: events.AttemptEnded) -> None:
+        call, began = self._open.pop(event.step)
+        takes = _seconds(event.at - began - self._held.pop(event.step, 0.0))
+        outcome, failure = event.outcome, event.outcome.failure
+        self._note_end(event)
+        if failure is not None and failure.kind is _NOT_CALLED:
+            return
+        if (shared := outcome.shared) is not None and shared.how in ("cached", "joined") and not shared.run:
+            return  # another step has made the call
+        call.act = self._act(call, outcome, takes) | call.act
+        self._last[event.step] = call
+        self._run.calls.append(call)
+
+    def _note_end(self, event: events.AttemptEnded) -> None:
+        failure, node = event.outcome.failure, self._graph.nodes[event.step]
+        by_itself = self._graph.stopping is not None or node.is_gone
+        if failure is not None and failure.kind is ErrorKind.CANCELLED and not by_itself:
+            self._deed(event.at, cancel=event.step, reason=failure.message)
+        if event.state.is_settled:
+            self._latest = (event.step, event.at)
+
+    def _act(self, call: RecordedCall, outcome: Outcome, takes: float) -> dict[str, Any]:
+        act: dict[str, Any] = {"takes": takes} if takes else {}
+        usage = {"tokens": outcome.tokens, "cost": outcome.cost, "surprise": outcome.surprise}
+        told = {name: amount for name, amount in usage.items() if amount}
+        failure = outcome.failure
+        if outcome.state is State.SUCCEEDED:
+            if isinstance(outcome.value, Unavailable):
+                self._run.missing.append(f"what step {call.step} gave: {outcome.value.reason}")
+                return act
+            return {**act, "return": decode(outcome.value), **told}
+        if failure is None or _was_stopped(outcome):
+            return {"takes": FOREVER, **told}
+        if failure.kind is ErrorKind.BAD_OUTPUT:
+            return {**act, "raise": WRONG_TYPE, **told}
+        tool = self._graph.plan.toolbox[call.tool]
+        said = said_of(failure, tool)
+        if failure.kind in _UNSEEN and tool.effect not in (Effect.PURE, Effect.READ):
+            said["failure"]["nothing_happened"] = True  # it is known what has happened: the tool has returned
+        return {**act, "raise": said, **told}
+
+    def _review(self, event: events.Reviewed) -> None:
+        call = self._last.get(event.step)
+        if call is None:
+            return
+        call.act["reviews"] = [
+            {
+                "critic": verdict.critic,
+                "result": verdict.result,
+                **({"reason": verdict.reason} if verdict.reason else {}),
+                **({} if verdict.confidence is None else {"confidence": verdict.confidence}),
+            }
+            for verdict in event.verdicts
+        ]
+
+    # The host ---------------------------------------------------------------------------------------------
+
+    def _deed(self, at: float, **deed: Any) -> None:
+        """Note a deed; it follows the last end of a step, so that it fits runs that are a little faster or slower."""
+        step, ended = self._latest if self._latest[1] >= self._done else ("", self._done)
+        takes = _seconds(at - ended)
+        after = {"after": step} if step else {}
+        self._run.host.append({**after, **({"takes": takes} if takes else {}), **deed})
+        self._done = at
+
+    def _settled(self, event: events.StepSettled) -> None:
+        by_itself = self._graph.stopping is not None or event.cause or self._graph.nodes[event.step].is_gone
+        if event.state is State.CANCELLED and not by_itself:
+            self._deed(event.at, cancel=event.step, reason=event.reason)
+        is_default = event.is_default or self._graph.nodes[event.step].children is not None
+        if event.state is State.SUCCEEDED and not is_default and not self._graph.nodes[event.step].attempts:
+            self._run.taken_over = True
+        self._latest = (event.step, event.at)
+
+    # People -----------------------------------------------------------------------------------------------
+
+    def _ask(self, event: events.QuestionAsked) -> None:
+        question = event.question
+        is_inside = question.step in self._open
+        self._asked[question.id] = (question, event.at, is_inside)
+        self._run.questions.append(question)
+        self._run.asked_inside = self._run.asked_inside or is_inside
+
+    def _answer(self, event: events.QuestionAnswered) -> None:
+        question, asked, is_inside = self._asked[event.question]
+        if is_inside:
+            self._held[question.step] = self._held.get(question.step, 0.0) + event.at - asked
+            return  # a stand-in does not ask
+        answer = event.answer
+        if answer is None or event.reason:
+            return  # nobody has answered
+        if event.hides_value:
+            self._run.missing.append(f"the value that a person gave for step {question.step}")
+        if answer.by.startswith(_RECONCILED):
+            applied = {"applied": answer.value}
+            self._run.reconcile.setdefault(question.tool, applied if answer.choice == "approve" else False)
+            return
+        facts = {"value": answer.value, "takes": _seconds(event.at - asked), "note": answer.note}
+        told = {name: fact for name, fact in facts.items() if fact not in (None, 0.0, "")}
+        reply = {"choice": answer.choice, **told, "kind": str(question.kind)}
+        self._run.people.setdefault(question.step or str(question.kind), []).append(reply)
+
+    # The planner ------------------------------------------------------------------------------------------
+
+    def _look_at_planner(self, event: Event) -> None:
+        match event:
+            case events.DraftStarted():
+                self._first = _Request((), is_draft=True)
+            case events.ReplanStarted():
+                self._requests[event.number] = _Request(event.steps)
+            case events.PlannerCalled():
+                request = self._request(event.request)
+                request.began = event.at - event.seconds if request.began is None else request.began
+                request.ended = event.at
+            case events.Spliced() if event.origin == "planner":
+                request = self._request(event.request)
+                request.edits += event.edits
+                request.answer |= {"output": event.output} if event.changes_output else {}
+            case events.DraftEnded() if self._first is not None:
+                self._close(self._first, event.result, event.reason, more=event.more)
+                self._first = None
+            case events.ReplanEnded() if event.number:
+                self._close(self._requests.pop(event.number), event.result, event.reason, more=event.more)
+            case events.ReplanEnded() if self._first is not None and "" in event.steps:
+                self._close(self._first, event.result, event.reason, more=event.more)
+                self._first = None
+
+    def _request(self, number: int) -> _Request:
+        if number:
+            return self._requests[number]
+        if self._first is None:
+            self._first = _Request(())
+        return self._first
+
+    def _close(self, request: _Request, result: str, reason: str, *, more: bool) -> None:
+        request.result, request.reason, request.more = result, reason, more
+        if request.began is not None or request.edits:
+            self._run.replies.append(request.reply())
+
+
+def _was_stopped(outcome: Outcome) -> bool:
+    """Whether a call was stopped, so that nobody knows what would have come of it; rule 3."""
+    failure = outcome.failure
+    if outcome.state in (State.CANCELLED, State.SUPERSEDED, State.ABANDONED, State.TIMED_OUT):
+        return True
+    return failure is not None and (
+        failure.kind is ErrorKind.CANCELLED or (failure.kind is ErrorKind.TIMEOUT and not failure.error)
+    )
+
+
+def _as_called(tool: AnyTool, plain: Mapping[str, Any], *, is_streamed: bool) -> dict[str, Any]:
+    """Return arguments as a stand-in of the tool gets them, without those that only the host knows."""
+    contract = tool.arguments
+    hidden = {*contract.secrets, *contract.objects, *([contract.stream] if is_streamed else [])}
+    said = {name: value for name, value in plain.items() if contract.names.get(name, name) not in hidden}
+    try:
+        parsed = plain_arguments(tool, contract.parse(to_json(encode(dict(plain)))))
+    except (ValidationError, ValueRefused):
+        return said
+    return {name: value for name, value in parsed.items() if name not in hidden}
