@@ -16,7 +16,7 @@ import click
 
 from dagrun.cli.records.output_folder import writable
 from dagrun.cli.setup.planners import make_planner, name_of
-from dagrun.cli.setup.settings import Configuration
+from dagrun.cli.setup.settings import COMMAND_LINE, Configuration
 from dagrun.cli.setup.tool_modules import load_toolbox
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import is_drawable, printable, to_json
@@ -45,8 +45,8 @@ def carry_out(configuration: Configuration, data: Data, paths: Sequence[str], fl
     record, junit = writable(flags["record"], "--record"), writable(flags["junit"], "--junit")
     summary = _summary_file() if flags["github"] else None
     baseline = None if flags["baseline"] is None else _read(Path(flags["baseline"]))
-    with _quiet_logs(is_quiet=not flags["verbose"]):
-        evaluation = evaluate(paths, host=_host(configuration), only=flags["only"], baseline=baseline, tell=_tell)
+    with quiet_logs(is_quiet=not flags["verbose"]):
+        evaluation = evaluate(paths, host=host_of(configuration), only=flags["only"], baseline=baseline, tell=_tell)
     _tell("")
     facts = evaluation.as_dict()
     if flags["as_json"]:
@@ -62,14 +62,18 @@ def carry_out(configuration: Configuration, data: Data, paths: Sequence[str], fl
     return 0 if evaluation.holds else FAILED
 
 
-def _host(configuration: Configuration) -> CaseHost:
+def host_of(configuration: Configuration) -> CaseHost:
+    """Return what the command line lends to cases: its tools, planners that ask models, and a policy that it names."""
+
     def planner(name: str | None, model: str | None) -> Planner:
         chosen = configuration
         if model is not None:
             chosen = replace(configuration, settings=replace(configuration.settings, model=model))
         return make_planner(chosen, name or name_of(configuration))
 
-    return CaseHost(tools=lambda: load_toolbox(configuration), make_planner=planner)
+    is_named = configuration.origins["policy"].name == COMMAND_LINE  # a setting of the project is for its runs
+    policy = configuration.limits().policy if is_named else None
+    return CaseHost(tools=lambda: load_toolbox(configuration), make_planner=planner, policy=policy)
 
 
 def _summary_file() -> Path:
@@ -99,7 +103,7 @@ def _write(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _quiet_logs(*, is_quiet: bool) -> Iterator[None]:
+def quiet_logs(*, is_quiet: bool) -> Iterator[None]:
     """Leave out what runs log: failures are a part of most cases, and the report says which were not expected."""
     logger = logging.getLogger("dagrun")
     before = logger.level

@@ -76,10 +76,12 @@ class CaseHost:
     Attributes:
         tools: Returns the tools of a file that names none; `None` if such files are refused.
         make_planner: Makes planners that ask models; `None` if such cases are refused.
+        policy: The limits, in place of those of the cases; `None` for theirs.
     """
 
     tools: Callable[[], Toolbox] | None = None
     make_planner: MakePlanner | None = None
+    policy: Policy | None = None
 
 
 def load_cases(path: Path, host: CaseHost, only: Sequence[str] = ()) -> tuple[CaseFile, list[ReadyCase]]:
@@ -182,6 +184,8 @@ class _Loader:
         return None if case.plan is None else _plan_in(case.plan)
 
     def _policy(self, said: str | dict[str, Any] | None) -> Policy:
+        if self._host.policy is not None:
+            return self._host.policy
         if said is None:
             return Policy()
         fields, source = said, "policy"

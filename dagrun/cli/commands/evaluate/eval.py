@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
+from dagrun.cli.records.run_records import run_argument, runs_option
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
 
@@ -18,6 +19,8 @@ Examples:
   dagrun eval evals/refund.yaml --only refund-happy
   dagrun eval evals/ --record evals/base.json
   dagrun eval evals/ --baseline evals/base.json --junit eval.xml --github
+  dagrun eval evals/ --policy stricter.toml
+  dagrun eval from last -o evals/incident.yaml
 
 A file of cases names modules, which are imported: carry out only cases whose author you trust.
 
@@ -49,6 +52,12 @@ def evaluate() -> None:
 @click.option("--baseline", metavar="FILE", type=click.Path(dir_okay=False), help="Compare with figures kept earlier.")
 @click.option("--junit", metavar="FILE", type=click.Path(dir_okay=False), help="Write a report for CI servers.")
 @click.option("--github", is_flag=True, help="Add a table to the summary of the job, in GitHub Actions.")
+@click.option(
+    "--policy",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="A TOML file with limits, in place of those of the cases: what would change with it?",
+)
 @options.combined(options.tools, options.planner, options.model_options, options.verbose, options.directory)
 @options.as_json
 def run_cases(*, paths: tuple[str, ...], **flags: Any) -> int:
@@ -62,3 +71,42 @@ def run_cases(*, paths: tuple[str, ...], **flags: Any) -> int:
     configuration = configure({name: value for name, value in flags.items() if name != "planner"})
     with data_output() as data:
         return carry_out(configuration, data, paths, flags)
+
+
+_FROM: Final = """
+\b
+Examples:
+  dagrun eval from last -o evals/incident.yaml
+  dagrun eval evals/incident.yaml
+
+\b
+What is in the case:
+  world      what each call of a tool came to, by its arguments; how long it took
+  people     what people answered
+  planner    the answers of the planner, and so the changes of the plan
+  host       what the program around it did: changes of the plan, cancellations
+  expect     how the run and its steps ended, and its answer
+
+What must not be shown is redacted, as in what a planner is told. No tool is called. Today's policy on yesterday's run:
+dagrun eval CASE --policy policy.toml.
+
+Exit codes: 0 it comes to the same as on record, 1 it does not, 2 wrong usage, or a run that cannot become a case.
+"""
+
+
+@evaluate.command("from", epilog=_FROM)
+@run_argument
+@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="The file.  [default: stdout]")
+@click.option("--id", "case_id", metavar="ID", help="The name of the case.  [default: that of the run]")
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@options.combined(runs_option, options.tools, options.as_json, options.directory)
+def from_run(*, run: str, **flags: Any) -> int:
+    """Make a golden task of RUN, a recorded run that has ended, and carry it out once.
+
+    Its tools are those that it was begun with, unless others are named.
+    """
+    from dagrun.cli.jobs.case_job import make_case
+
+    configuration = configure(flags)
+    with data_output() as data:
+        return make_case(configuration, data, run, flags)
