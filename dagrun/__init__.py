@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         UnknownTool,
         WrongRecordKey,
     )
+    from dagrun.evaluate.cases.cassette import Cassette
     from dagrun.evaluate.learning.memory_planner import MemoryPlanner
     from dagrun.evaluate.metrics.metrics import Metrics
     from dagrun.evaluate.metrics.read_runs import metrics
@@ -180,6 +181,7 @@ _NAMES = {
     "dagrun.critics.rules": "RuleCritic",
     "dagrun.critics.schemas": "SchemaCritic",
     "dagrun.decide.durations": "Durations",
+    "dagrun.evaluate.cases.cassette": "Cassette",
     "dagrun.evaluate.learning.memory_planner": "MemoryPlanner",
     "dagrun.evaluate.metrics.metrics": "Metrics",
     "dagrun.evaluate.metrics.read_runs": "metrics",
@@ -281,6 +283,7 @@ __all__ = [
     "Budget",
     "CannotPlan",
     "CannotResume",
+    "Cassette",
     "CeilingNear",
     "CheckedPlan",
     "ClaimNews",

@@ -9,17 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any
 
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.plan_history import Revision
-from dagrun.model.outcome import Attempt, State
+from dagrun.model.outcome import Attempt
 from dagrun.model.value import decode_or_reason
 from dagrun.runtime.result import answer_of
-
-# Whether a call that was stopped would end is a matter of its code, which a stand-in does not share.
-_STOPPED: Final = frozenset((State.ABANDONED, State.TIMED_OUT))
 
 
 def outline_of(graph: LiveGraph) -> dict[str, Any]:
@@ -51,7 +48,7 @@ def _step(node: Node) -> dict[str, Any]:
     definition = node.plan.step.model_dump(mode="json", by_alias=True, exclude_unset=True, fallback=repr)
     return {
         "definition": {name: part for name, part in definition.items() if name != "executor"},
-        "state": _state(node.state),
+        "state": str(node.state),
         "output": decode_or_reason(node.value),
         "attempts": [_attempt(attempt) for attempt in node.attempts],
         "objections": sorted(one for one in objections if one[1] != "pass"),
@@ -60,17 +57,13 @@ def _step(node: Node) -> dict[str, Any]:
     }
 
 
-def _state(state: State) -> str:
-    return "stopped" if state in _STOPPED else str(state)
-
-
 def _attempt(attempt: Attempt) -> list[Any]:
     outcome, decision = attempt.outcome, attempt.decision
     if outcome is None:
         return [attempt.tool]
     failure = outcome.failure
     what = "" if failure is None else f"{failure.kind}, transient" if failure.is_transient else str(failure.kind)
-    return [attempt.tool, _state(outcome.state), what, "" if decision is None else str(decision.recovery)]
+    return [attempt.tool, str(outcome.state), what, "" if decision is None else str(decision.recovery)]
 
 
 def _patches(revisions: list[Revision]) -> Iterator[list[Any]]:

@@ -53,11 +53,13 @@ def make_case(configuration: Configuration, data: Data, run: str, flags: Mapping
     if flags["case_id"] is not None:
         case = {**case, "id": flags["case_id"]}
     named = _named_tools(configuration, target)
-    text = _head(name, recorded) + yaml_of(
-        {**({"tools": named} if named else {}), "cases": [case]}, open_levels=_OPEN_LEVELS
-    )
-    if target is None:
+    tree = {**({"tools": named} if named else {}), "cases": [case]}
+    text = _head(name, recorded) + yaml_of(tree, open_levels=_OPEN_LEVELS)
+    if target is None and flags["as_json"]:
+        data.json({"schema_version": SCHEMA_VERSION, "case": tree})
+    elif target is None:
         data.text(text.rstrip("\n"))
+    if target is None:
         return 0
     _write(target, text)
     with quiet_logs(is_quiet=True):

@@ -22,6 +22,7 @@ Ending: TypeAlias = Literal[
     "succeeded", "failed", "over_budget", "waiting", "escalated", "unknown", "cancelled", "refused"
 ]
 FOREVER: Final = "forever"
+UNSTOPPABLE: Final = "unstoppable"
 _ACT: Final = frozenset(("when", "takes", "return", "raise"))  # an object with one of these is an act, and no value
 
 
@@ -57,7 +58,8 @@ class Act(_Part):
     Attributes:
         when: The act is only for calls with these arguments; a part of an object is enough.
         step: The act is only for calls of this step; of an element of a list, such as ``load[2]``.
-        takes: Seconds until it returns or raises; ``forever`` for a call that never ends by itself.
+        takes: Seconds until it returns or raises; ``forever`` for a call that never ends by itself, ``unstoppable`` for
+            one that goes on when it is told to stop.
         returns: The value that it returns.
         raises: The failure that it raises in place of that: ``timeout``, ``connection``, ``tool_error``, ``dies``, an
             HTTP status such as 429; or one of these with a text, as in ``{tool_error: no such address}``.
@@ -70,7 +72,7 @@ class Act(_Part):
 
     when: dict[str, Any] | None = None
     step: str | None = None
-    takes: Seconds | Literal["forever"] = 0.0
+    takes: Seconds | Literal["forever", "unstoppable"] = 0.0
     returns: Any = Field(default=None, alias="return")
     raises: Annotated[Any, BeforeValidator(_failure)] = Field(default=None, alias="raise")
     surprise: str = ""
@@ -106,14 +108,14 @@ class PersonReply(_Part):
     Attributes:
         choice: ``approve``, ``deny`` or ``escalate``.
         value: The value that was asked for.
-        takes: Seconds until the answer.
+        takes: Seconds until the answer; ``forever`` for none.
         note: The reason, for the record.
         kind: The reply is only for questions of this kind, such as ``approval`` or ``effect``.
     """
 
     choice: Literal["approve", "deny", "escalate"] = "approve"
     value: Any = None
-    takes: Seconds = 0.0
+    takes: Seconds | Literal["forever"] = 0.0
     note: str = ""
     kind: Annotated[Asked, Field(strict=False)] | None = None
 
@@ -138,6 +140,7 @@ class PlannerReply(_Part):
         patch: Edits of the plan, as in ``dagrun schema patch``.
         more: Whether it wants to be asked again when all of the plan has ended.
         refuse: The answer is no valid one, for this reason; steps of *plan* may have begun.
+        busy: Why its model has no answer now; it is asked again.
         fail: Why it has no answer.
     """
 
@@ -147,6 +150,7 @@ class PlannerReply(_Part):
     patch: dict[str, Any] | None = None
     more: bool = False
     refuse: str | None = None
+    busy: str | None = None
     fail: str | None = None
 
     @model_validator(mode="after")

@@ -111,7 +111,7 @@ class Cassette:
 
     def _planner(self, world: CaseWorld) -> Planner | None:
         replies = self.case.planner
-        return PlayedPlanner(replies, world.strange) if isinstance(replies, list) and replies else None
+        return PlayedPlanner(replies, world.strange) if isinstance(replies, list) else None
 
 
 def _ignore(event: Event) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 from pydantic import ValidationError
 
-from dagrun.errors import CannotPlan, CasesRefused, PlanRefused, Problem
+from dagrun.errors import CannotPlan, CasesRefused, ModelError, PlanRefused, Problem
 from dagrun.evaluate.cases.case_file import FOREVER, PlannerReply
 from dagrun.model.patch import Add, Patch
 from dagrun.model.plan import Plan
@@ -55,6 +55,8 @@ class PlayedPlanner:
 
 async def _whole(reply: PlannerReply, patch: Patch | None) -> Patch | None:
     await _time_of(reply)
+    if reply.busy is not None:
+        raise ModelError(reply.busy, is_transient=True)
     if reply.fail is not None:
         raise CannotPlan(reply.fail)
     return patch

@@ -4,7 +4,7 @@
    record is folded event by event, and looked at after each.
 2. Everything is read from events that may be shown. So an argument that is made of a redacted output is redacted alike.
 3. A call that was stopped goes on for ever in a case: nobody knows how long it would have taken.
-4. Of a request to the planner, only the end counts: answers that were refused before are not on record.
+4. Answers of the planner that were refused are not on record. That they were is, and why.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
+from dagrun.decide.run_status import NO_APPROVER
 from dagrun.errors import ValueRefused
-from dagrun.evaluate.cases.case_file import FOREVER
+from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE
 from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
 from dagrun.evaluate.cases.stand_in_world import plain_arguments
 from dagrun.graph.build import build
@@ -63,41 +64,69 @@ class RecordedCall:
 
 
 @dataclass(slots=True)
+class _PlannerCall:
+    """A call of the planner: how long it took, and why its answer was not used, if it was not."""
+
+    seconds: float
+    fault: str
+    was_late: bool
+    refused: str = ""
+    was_handed_on: bool = False
+
+    def reply(self) -> dict[str, Any]:
+        """Return what stands for an answer after which the planner was asked again; nothing if it did not count."""
+        takes = {"takes": seconds} if (seconds := _seconds(self.seconds)) else {}
+        if self.was_handed_on:
+            return {}
+        if self.was_late:
+            return {"takes": FOREVER}
+        return (
+            {**takes, "refuse": self.refused} if self.refused else {**takes, "busy": self.fault} if self.fault else {}
+        )
+
+
+@dataclass(slots=True)
 class _Request:
-    """A request to the planner: about which steps, from when to when, and what was spliced because of it."""
+    """A request to the planner: about which steps, its calls, and what was spliced because of it."""
 
     about: tuple[str, ...]
     is_draft: bool = False
-    began: float | None = None
-    ended: float = 0.0
+    calls: list[_PlannerCall] = field(default_factory=list)
     edits: list[Any] = field(default_factory=list)
     answer: dict[str, Any] = field(default_factory=dict)
     result: str = ""
     reason: str = ""
     more: bool = False
 
-    def reply(self) -> dict[str, Any]:
-        """Return the reply, with the fields of a `PlannerReply`."""
+    def replies(self) -> Iterator[dict[str, Any]]:
+        """Yield the replies to its calls, with the fields of a `PlannerReply`."""
         about = [step for step in self.about if step]
-        takes: Any = _seconds(self.ended - self.began) if self.began is not None else 0.0
-        found: dict[str, Any] = {"about": about} if about else {}
-        if self.result in ("", "stopped") and not self.edits:
-            return found | {"takes": FOREVER}
-        if takes:
-            found["takes"] = takes
+        named = {"about": about} if about else {}
+        yield from (named | reply for call in self.calls[:-1] if (reply := call.reply()))
+        yield named | self._last()
+
+    def _last(self) -> dict[str, Any]:
+        last = self.calls[-1] if self.calls else None
+        is_open = self.result in ("", "stopped") and not self.edits
+        if last is None or is_open or (last.was_late and not self.edits):
+            return {"takes": FOREVER}
+        takes = _seconds(last.seconds)
+        found: dict[str, Any] = {"takes": takes} if takes else {}
         if self.edits or self.answer:
-            if self.is_draft:
-                steps = [edit.step for edit in self.edits if isinstance(edit, Add)]
-                dumped = [step.model_dump(mode="json", by_alias=True, exclude_unset=True) for step in steps]
-                found["plan"] = {"steps": dumped, **self.answer}
-            else:
-                why = {"reason": self.reason} if self.reason and self.result == "applied" else {}
-                found["patch"] = {"edits": list(map(edit_as_dict, self.edits)), **self.answer, **why}
+            found |= self._proposal()
         if self.more:
             found["more"] = True
         if self.result not in ("applied", "unchanged"):
             found["refuse" if self.result == "refused" or self.edits else "fail"] = self.reason or self.result
         return found
+
+    def _proposal(self) -> dict[str, Any]:
+        if self.is_draft:
+            steps = [edit.step for edit in self.edits if isinstance(edit, Add)]
+            dumped = [step.model_dump(mode="json", by_alias=True, exclude_unset=True) for step in steps]
+            return {"plan": {"steps": dumped, **self.answer}}
+        why = {"reason": self.reason} if self.reason and self.result == "applied" else {}
+        return {"patch": {"edits": list(map(edit_as_dict, self.edits)), **self.answer, **why}}
 
 
 @dataclass(slots=True)
@@ -111,6 +140,7 @@ class RecordedRun:
         people: What people answered, by step, or by the kind of a question about none.
         reconcile: What tools said of calls in doubt.
         replies: What the planner answered.
+        has_planner: Whether there was a planner to ask, whether or not it was asked.
         questions: The questions that were asked.
         asked_inside: Whether a tool has asked a person in the middle of its work.
         host: What the host did to the run while it ran, with the fields of a `HostDeed`.
@@ -124,6 +154,7 @@ class RecordedRun:
     people: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     reconcile: dict[str, Any] = field(default_factory=dict)
     replies: list[dict[str, Any]] = field(default_factory=list)
+    has_planner: bool = False
     questions: list[Question] = field(default_factory=list)
     asked_inside: bool = False
     host: list[dict[str, Any]] = field(default_factory=list)
@@ -180,6 +211,7 @@ class _Reader:
         self._done = 0.0  # when the host did something last
         self._asked: dict[str, tuple[Question, float, bool]] = {}
         self._requests: dict[int, _Request] = {}
+        self._called: _PlannerCall | None = None  # the last call of the planner that has ended
         self._first: _Request | None = None  # about the goal, which has no number
 
     def watched(self, recorded: Iterable[Event]) -> Iterator[Event]:
@@ -188,7 +220,7 @@ class _Reader:
             yield event
             self._look(event)
         for request in (*self._requests.values(), *([] if self._first is None else [self._first])):
-            self._run.replies.append(request.reply())  # the run has ended before the answer
+            self._run.replies += request.replies()  # the run has ended before the answer
 
     def _look(self, event: Event) -> None:
         match event:
@@ -270,7 +302,9 @@ class _Reader:
                 return act
             return {**act, "return": decode(outcome.value), **told}
         if failure is None or _was_stopped(outcome):
-            return {"takes": FOREVER, **told}
+            clings = outcome.state is State.ABANDONED or (failure is not None and not failure.is_transient)
+            is_late = failure is not None and failure.kind is ErrorKind.TIMEOUT
+            return {"takes": UNSTOPPABLE if clings and is_late else FOREVER, **told}
         if failure.kind is ErrorKind.BAD_OUTPUT:
             return {**act, "raise": WRONG_TYPE, **told}
         tool = self._graph.plan.toolbox[call.tool]
@@ -327,8 +361,10 @@ class _Reader:
             self._held[question.step] = self._held.get(question.step, 0.0) + event.at - asked
             return  # a stand-in does not ask
         answer = event.answer
-        if answer is None or event.reason:
-            return  # nobody has answered
+        if answer is None or event.reason:  # nobody has answered: in time, or at all
+            if not event.reason.startswith(NO_APPROVER):
+                self._reply(question, {"takes": FOREVER})
+            return
         if event.hides_value:
             self._run.missing.append(f"the value that a person gave for step {question.step}")
         if answer.by.startswith(_RECONCILED):
@@ -337,33 +373,42 @@ class _Reader:
             return
         facts = {"value": answer.value, "takes": _seconds(event.at - asked), "note": answer.note}
         told = {name: fact for name, fact in facts.items() if fact not in (None, 0.0, "")}
-        reply = {"choice": answer.choice, **told, "kind": str(question.kind)}
-        self._run.people.setdefault(question.step or str(question.kind), []).append(reply)
+        self._reply(question, {"choice": answer.choice, **told})
+
+    def _reply(self, question: Question, reply: dict[str, Any]) -> None:
+        replies = self._run.people.setdefault(question.step or str(question.kind), [])
+        replies.append({**reply, "kind": str(question.kind)})
 
     # The planner ------------------------------------------------------------------------------------------
 
     def _look_at_planner(self, event: Event) -> None:
         match event:
+            case events.ReplanRequested():
+                self._run.has_planner = True
             case events.DraftStarted():
                 self._first = _Request((), is_draft=True)
             case events.ReplanStarted():
                 self._requests[event.number] = _Request(event.steps)
+            case events.DraftEnded() | events.ReplanEnded():
+                self._close(event)
+            case _:
+                self._look_at_answer(event)
+
+    def _look_at_answer(self, event: Event) -> None:
+        match event:
             case events.PlannerCalled():
-                request = self._request(event.request)
-                request.began = event.at - event.seconds if request.began is None else request.began
-                request.ended = event.at
+                failure = event.failure
+                was_late = failure is not None and failure.kind is ErrorKind.TIMEOUT and not failure.error
+                self._called = _PlannerCall(event.seconds, event.fault, was_late)
+                self._request(event.request).calls.append(self._called)
+            case events.PatchRefused() if event.origin == "planner" and self._called is not None:
+                self._called.refused = "; ".join(map(str, event.problems))
+            case events.HandedOn() if self._called is not None:
+                self._called.was_handed_on = True
             case events.Spliced() if event.origin == "planner":
                 request = self._request(event.request)
                 request.edits += event.edits
                 request.answer |= {"output": event.output} if event.changes_output else {}
-            case events.DraftEnded() if self._first is not None:
-                self._close(self._first, event.result, event.reason, more=event.more)
-                self._first = None
-            case events.ReplanEnded() if event.number:
-                self._close(self._requests.pop(event.number), event.result, event.reason, more=event.more)
-            case events.ReplanEnded() if self._first is not None and "" in event.steps:
-                self._close(self._first, event.result, event.reason, more=event.more)
-                self._first = None
 
     def _request(self, number: int) -> _Request:
         if number:
@@ -372,10 +417,16 @@ class _Reader:
             self._first = _Request(())
         return self._first
 
-    def _close(self, request: _Request, result: str, reason: str, *, more: bool) -> None:
-        request.result, request.reason, request.more = result, reason, more
-        if request.began is not None or request.edits:
-            self._run.replies.append(request.reply())
+    def _close(self, event: events.DraftEnded | events.ReplanEnded) -> None:
+        if isinstance(event, events.ReplanEnded) and event.number:
+            request: _Request | None = self._requests.pop(event.number)
+        elif isinstance(event, events.DraftEnded) or "" in event.steps:
+            request, self._first = self._first, None
+        else:
+            request = None  # the planner was not asked
+        if request is not None and (request.calls or request.edits):
+            request.result, request.reason, request.more = event.result, event.reason, event.more
+            self._run.replies += request.replies()
 
 
 def _was_stopped(outcome: Outcome) -> bool:

@@ -113,7 +113,8 @@ def _case(run_id: str, run: RecordedRun, recorded: Sequence[Event]) -> dict[str,
         "expect": _expect(run, recorded),
     }
     name = re.sub(r"[^A-Za-z0-9_.:-]", "-", run_id)
-    kept = {"world", *(["people"] if run.questions else [])}  # nobody who answers is not nobody who can be asked
+    # Nobody who answers is not nobody who can be asked.
+    kept = {"world", *(["people"] if run.questions else []), *(["planner"] if run.has_planner else [])}
     return {"id": name, **{key: fact for key, fact in facts.items() if fact or key in kept}}
 
 
@@ -233,5 +234,5 @@ def _is_worth_a_look(node: Node) -> bool:
 
 
 def _step(node: Node) -> dict[str, Any]:
-    found: dict[str, Any] = {} if node.state is State.ABANDONED else {"state": str(node.state)}
+    found: dict[str, Any] = {"state": str(node.state)}
     return found if node.children is not None else {**found, "attempts": len(node.attempts)}

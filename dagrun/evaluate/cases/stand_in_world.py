@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from dagrun.errors import ToolError, ValueRefused, shorten
-from dagrun.evaluate.cases.case_file import FOREVER, Act
+from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE, Act
 from dagrun.evaluate.cases.failures import WRONG_TYPE, failure_of
 from dagrun.evaluate.cases.matching import differences, fits, shown
 from dagrun.model.critic import Verdict
@@ -26,6 +26,7 @@ from dagrun.model.signature import explain
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool, Toolbox, hint
 
+_CLINGS: Final = 0.3  # seconds
 _CONTEXT: Final = "dagrun_context"
 
 
@@ -251,6 +252,10 @@ class PlayedCritic:
         self._world = world
         self._seen: set[int] = set()
 
+    def applies_to(self, step: Step) -> bool:
+        """Judge every step."""
+        return True
+
     async def review(self, step: Step, outcome: Outcome) -> Verdict:
         """Return what the act says; see `Critic`."""
         for call in self._world.calls:
@@ -267,8 +272,19 @@ class PlayedCritic:
 async def _time_of(act: Act) -> None:
     if act.takes == FOREVER:
         await anyio.sleep_forever()
+    elif act.takes == UNSTOPPABLE:
+        await _cling()
     elif act.takes:
         await anyio.sleep(float(act.takes))
+
+
+async def _cling() -> None:
+    while True:
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():  # and so it is not stopped: that is its part
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(_CLINGS)  # on a virtual clock, no time would pass without
 
 
 def _end(call: StandInCall, act: Act, context: ToolContext[Any]) -> Any:
@@ -302,7 +318,11 @@ def must_fit(tools: Toolbox, world: Mapping[str, Sequence[Act]]) -> Iterator[str
             yield f"world.{name}: there is no such tool{hint(name, tools)}"
             continue
         for number, act in enumerate(acts):
-            if act.raises is None and act.takes != FOREVER and (fault := _misfit(tools[name], act.returns)):
+            if (
+                act.raises is None
+                and act.takes not in (FOREVER, UNSTOPPABLE)
+                and (fault := _misfit(tools[name], act.returns))
+            ):
                 yield f"world.{name}[{number}].return: {fault}"
 
 

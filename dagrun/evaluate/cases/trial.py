@@ -12,7 +12,7 @@ import anyio
 from dagrun.api.checking import AnyPlan
 from dagrun.api.running import run
 from dagrun.errors import DagrunError, PlanRefused, join_lines
-from dagrun.evaluate.cases.case_file import Case, PersonReply
+from dagrun.evaluate.cases.case_file import FOREVER, Case, PersonReply
 from dagrun.evaluate.cases.host_deeds import run_with_host
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, PlayedCritic
 from dagrun.evaluate.plan_shape import first_plan
@@ -207,7 +207,9 @@ def approver_of(replies: Mapping[str, Sequence[PersonReply]]) -> Approver:
         use = (name, str(question.kind))
         reply = fitting[min(given[use], len(fitting) - 1)]
         given[use] += 1
-        await anyio.sleep(reply.takes)
+        if reply.takes == FOREVER:
+            await anyio.sleep_forever()
+        await anyio.sleep(float(reply.takes))
         return Answer(reply.choice, reply.value, "the people of the case", reply.note, question.checklist)
 
     return answer

@@ -1,0 +1,477 @@
+"""A recorded run comes to the same when it is carried out again from its record: random plans, repairs, resumes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, cast
+
+import anyio
+import pytest
+
+import dagrun
+from acts import STAGE, TOOLS, Act, Stage
+from dagrun import (
+    Add,
+    Answer,
+    Brief,
+    CannotPlan,
+    Cassette,
+    MemoryJournal,
+    Patch,
+    Plan,
+    Policy,
+    Question,
+    Replace,
+    Status,
+    Step,
+    ToolContext,
+    ToolError,
+    Verdict,
+    tool,
+)
+from dagrun.errors import CasesRefused
+from dagrun.evaluate.cases.matching import differences
+from dagrun.evaluate.run_outline import outline_hash, outline_of
+from dagrun.model.condition import Condition
+from dagrun.model.outcome import Outcome
+from dagrun.testing import run_virtual
+from random_cases import GRID, Case, make_case
+from view_runs import RICH, Mirrors, rich_tools
+
+pytestmark = pytest.mark.real_time  # a virtual clock of its own
+
+AT_ONE_INSTANT = {44}  # the planner answers when a ceiling is reached: which of them is first is left to chance
+GOOD: Act = {"does": "succeeds", "seconds": GRID, "gives": 4}
+
+
+async def again(journal: MemoryJournal, run_id: str, tools: Any = None, **options: Any) -> list[str]:
+    """Carry a run out again; return where what came of it differs, and what was not on the cassette."""
+    past = await dagrun.replay(run_id, journal=journal)
+    cassette = await Cassette.from_journal(run_id, journal=journal, tools=tools)
+    with anyio.fail_after(1e6):
+        result = await cassette.run(run_id=run_id, on_event=lambda _: None, **options)
+    found = [*differences(outline_of(result._graph), outline_of(past.graph), "run"), *cassette.strange]
+    assert (outline_hash(result._graph) == outline_hash(past.graph)) == (not found[: -len(cassette.strange) or None])
+    return found
+
+
+# Random runs ----------------------------------------------------------------------------------------------------------
+
+
+class Fixer:
+    """Repairs what has failed with something that works, with nothing, or with what is wrong; by a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._asked = 0
+
+    async def revise(self, brief: Brief) -> Patch | None:
+        """Answer after some time."""
+        self._asked += 1
+        rng, number = random.Random(f"fixer {self._seed} {self._asked}"), self._asked
+        await anyio.sleep(rng.randint(0, 3) * GRID)
+        steps = [trigger.step for trigger in brief.triggers if trigger.step and "[" not in trigger.step]
+        choice = rng.random()
+        if choice < 0.1 or not steps:
+            raise CannotPlan("no idea")
+        if choice < 0.2:
+            return None
+        if choice < 0.3:
+            return Patch(edits=[Replace(id="nobody", step=Step(id=f"n{number}", tool="pure_act"))])
+        new = [Step(id=f"n{number}-{at}", tool="spare_act", args={"acts": [GOOD]}) for at, _ in enumerate(steps)]
+        return Patch(edits=[Replace(id=id_, step=step) for id_, step in zip(steps, new, strict=True)])
+
+
+async def approve(question: Question) -> Answer | None:
+    """Agree to most, and say of an effect in doubt what its id says."""
+    rng = random.Random(f"{question.step} {question.kind}")
+    await anyio.sleep(rng.randint(0, 4) * GRID)
+    value = {"value": 2, "rows": [], "trail": "of a person"} if question.kind == "effect" else None
+    return Answer(rng.choice(("approve", "approve", "deny")), value, by="ann", note="seen")
+
+
+async def record(case: Case, journal: MemoryJournal) -> Status:
+    """Carry out a random plan, with somebody who repairs and somebody who answers, if the case has them."""
+    STAGE.set(Stage())
+    options: dict[str, Any] = {} if case.planner is None else {"planner": Fixer(case.planner)}
+    if case.approver is not None:
+        options["approver"] = approve
+    run = await dagrun.run(
+        case.plan, tools=TOOLS, policy=case.policy, journal=journal, run_id="r", seed=case.seed, **options
+    )
+    return run.status
+
+
+def is_clear(case: Case) -> bool:
+    """Whether no call takes its time to stop: for how long is on no record."""
+    return all(act["does"] != "clings" for step in case.plan.steps for act in step.args["acts"])
+
+
+def play(seeds: range) -> Counter[str]:
+    """Carry random runs out again; return how they ended, or that they wait for a person."""
+    ends: Counter[str] = Counter()
+
+    async def one(case: Case) -> list[str]:
+        journal = MemoryJournal()
+        ends[await record(case, journal)] += 1
+        return [] if await waits(journal) else await again(journal, "r", TOOLS)
+
+    for seed in seeds:
+        case = make_case(seed)
+        if is_clear(case) and seed not in AT_ONE_INSTANT:
+            found = run_virtual(one, case)
+            assert found == [], f"seed {seed}: {found[:5]}"
+    return ends
+
+
+async def waits(journal: MemoryJournal) -> bool:
+    """Whether a run is not over, because it waits for a person; then there is no case of it."""
+    if (await dagrun.replay("r", journal=journal)).has_ended:
+        return False
+    with pytest.raises(CasesRefused, match="run r has not ended"):
+        await Cassette.from_journal("r", journal=journal)
+    return True
+
+
+def test_random_runs_come_to_the_same_again() -> None:
+    """With retries, fallbacks, lists, limits, repairs, approvals, and tools that hang, exit, or will not stop."""
+    ends = play(range(60))
+    assert ends[Status.SUCCEEDED] > 5
+    assert ends[Status.FAILED] > 1
+    assert ends[Status.UNKNOWN] > 5
+
+
+@pytest.mark.rigs
+def test_many_random_runs_come_to_the_same_again() -> None:
+    """The same for rarer runs."""
+    ends = play(range(1_000, 1_200))
+    assert set(ends) >= {Status.SUCCEEDED, Status.FAILED, Status.UNKNOWN, Status.OVER_BUDGET}
+
+
+# Runs of every kind ---------------------------------------------------------------------------------------------------
+
+
+async def approve_all(question: Question) -> Answer:
+    """Agree after some time."""
+    await anyio.sleep(0.4)
+    return Answer("approve", by="ann", note="invoice seen")
+
+
+async def rich(journal: MemoryJournal) -> None:
+    """A patch, a retry, a question, a default, a list, three places for calls at once."""
+    facts: dict[str, Any] = {"planner": Mirrors(), "approver": approve_all, "policy": Policy(max_running=3), "seed": 3}
+    await dagrun.run(RICH, tools=rich_tools(), journal=journal, run_id="r", **facts)
+
+
+@tool(effect="read")
+async def look(what: str, seconds: float = 1.0) -> str:
+    """Look something up."""
+    await anyio.sleep(seconds)
+    return what
+
+
+@tool(effect="effectful")
+async def send(text: str, context: ToolContext) -> str:
+    """Send it."""
+    await anyio.sleep(1)
+    context.report_usage(tokens=7)
+    context.report_confidence(0.8)
+    return f"sent {text}"
+
+
+@tool(effect="effectful")
+async def lose(text: str) -> str:
+    """Send it, perhaps."""
+    await anyio.sleep(1)
+    raise ConnectionError("the line is dead")
+
+
+@tool(effect="read")
+async def refuse_all(text: str) -> str:
+    """Do nothing."""
+    raise ToolError("no")
+
+
+PAIR = (
+    Step(id="a", tool="look", args={"what": "x"}),
+    Step(id="b", tool="send", args={"text": "${a}"}),
+)
+
+
+async def stopped_and_resumed(journal: MemoryJournal) -> None:
+    """A call that was stopped in the middle is made again after the run is resumed."""
+    async with dagrun.start(Plan(steps=PAIR), tools=[look, send], journal=journal, run_id="r") as run:
+        await anyio.sleep(0.5)
+        run.suspend()
+        await run.result()
+    async with dagrun.resume("r", tools=[look, send], journal=journal) as run:
+        await run.result()
+
+
+async def spliced_by_its_host(journal: MemoryJournal) -> None:
+    """The host adds a step, cancels one, and changes what is answered."""
+    slow = Step(id="slow", tool="look", args={"what": "y", "seconds": 60.0})
+    async with dagrun.start(Plan(steps=[*PAIR, slow]), tools=[look, send], journal=journal, run_id="r") as run:
+        await anyio.sleep(1.5)
+        await run.splice(Patch(edits=[Add(step=Step(id="c", tool="look", args={"what": "${b}"}))], output="${c}"))
+        await anyio.sleep(1)
+        run.cancel("slow")
+        await run.result()
+
+
+async def cancelled(journal: MemoryJournal) -> None:
+    """The host has enough of it."""
+    async with dagrun.start(Plan(steps=PAIR), tools=[look, send], journal=journal, run_id="r") as run:
+        await anyio.sleep(1.5)
+        run.cancel()
+        await run.result()
+
+
+class Writer:
+    """Writes a plan step by step, with a step that is none, then a good one; and wants to see what comes of it."""
+
+    async def revise(self, brief: Brief) -> AsyncIterator[Add | Patch]:
+        """Write."""
+        await anyio.sleep(0.5)
+        if brief.is_next:
+            yield Patch(edits=[Add(step=Step(id="last", tool="send", args={"text": "${b}"}))], output="${last}")
+        elif brief.refused:
+            yield Patch(edits=[Add(step=Step(id="b", tool="look", args={"what": "${a}"}))], more=True)
+        else:
+            yield Add(step=Step(id="a", tool="look", args={"what": "x"}))
+            await anyio.sleep(0.5)
+            yield Add(step=Step(id="b", tool="nothing"))
+
+
+async def written_for_a_goal(journal: MemoryJournal) -> None:
+    """A plan that was refused, repaired, and went on when everything in it had ended."""
+    await dagrun.run(goal="look and send", tools=[look, send], planner=Writer(), journal=journal, run_id="r")
+
+
+class Doubter:
+    """Objects to the first output."""
+
+    name = "doubter"
+
+    def applies_to(self, step: Step) -> bool:
+        """Every step."""
+        return True
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    async def review(self, step: Step, outcome: Outcome) -> Verdict:
+        """Judge."""
+        self._seen += 1
+        return Verdict("fail", reason="too short") if self._seen == 1 else Verdict("pass")
+
+
+async def judged(journal: MemoryJournal) -> None:
+    """A critic has not passed an output."""
+    await dagrun.run(Plan(steps=PAIR), tools=[look, send], critics=[Doubter()], journal=journal, run_id="r")
+
+
+async def in_doubt(journal: MemoryJournal) -> None:
+    """A person says what became of a call."""
+
+    async def settle(question: Question) -> Answer:
+        return Answer("approve", "sent after all", by="ann")
+
+    plan = Plan(steps=[Step(id="a", tool="lose", args={"text": "x"}), Step(id="b", tool="look", args={"what": "${a}"})])
+    await dagrun.run(plan, tools=[lose, look], approver=settle, journal=journal, run_id="r")
+
+
+async def wrong_in_many_ways(journal: MemoryJournal) -> None:
+    """Each step fails in another way, or has a condition that does not hold."""
+    errors: dict[str, BaseException] = {
+        "key": KeyError("total"),
+        "limit": Limited(429),
+        "down": Limited(503),
+        "away": ToolError("gone", unreachable=True),
+        "lacks": ToolError("no date", missing_input="date"),
+        "later": ToolError("not now", retryable=True, retry_after=3.0),
+        "exit": SystemExit(3),
+        "forbidden": ToolError("no", permission=True),
+    }
+
+    @tool(effect="read")
+    async def fail(how: str) -> int:
+        """Fail."""
+        await anyio.sleep(0.25)
+        if how == "wrong":
+            return cast("int", "seven")
+        if how in errors:
+            raise errors[how]
+        return 7
+
+    steps = [Step(id=how, tool="fail", args={"how": how}) for how in (*errors, "wrong")]
+    condition = Condition(ref="odd", op="<", value=5)
+    steps.append(Step(id="odd", tool="fail", args={"how": "not"}, success=condition))
+    await dagrun.run(Plan(steps=steps), tools=[fail], approver=refuse, journal=journal, run_id="r")
+
+
+async def refuse(question: Question) -> bool:
+    """Say no."""
+    return False
+
+
+class Limited(Exception):
+    """What a client of HTTP raises."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status_code = status
+
+
+KINDS = (
+    rich, stopped_and_resumed, spliced_by_its_host, cancelled, written_for_a_goal, judged, in_doubt, wrong_in_many_ways
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_run_comes_to_the_same_again(kind: Callable[[MemoryJournal], Awaitable[None]]) -> None:
+    """Without its tools: their contracts are on record."""
+
+    async def main() -> list[str]:
+        journal = MemoryJournal()
+        await kind(journal)
+        return await again(journal, "r")
+
+    assert run_virtual(main) == []
+
+
+# What is not on a cassette --------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_is_not_on_the_cassette_fails_and_shows_the_nearest_one() -> None:
+    async def main() -> Cassette:
+        journal = MemoryJournal()
+        await dagrun.run(Plan(steps=PAIR), tools=[look, send], journal=journal, run_id="r")
+        cassette = await Cassette.from_journal("r", journal=journal, tools=[look, send])
+        other = Step(id="a", tool="look", args={"what": "z", "seconds": 1.0})
+        result = await cassette.run(plan=Plan(steps=[other]))
+        assert result.status is Status.FAILED
+        return cassette
+
+    (text,) = run_virtual(main).strange
+    assert 'step a: no act of look is for the arguments {"what": "z", "seconds": 1.0}; the nearest is' in text
+    assert 'what is "z", not "x"' in text
+
+
+def test_a_request_to_the_planner_that_is_not_on_the_cassette_fails_and_shows_the_nearest_one() -> None:
+    async def main() -> Cassette:
+        journal = MemoryJournal()
+        await rich(journal)
+        cassette = await Cassette.from_journal("r", journal=journal, tools=rich_tools())
+        steps = [Step(id=id_, tool="fetch", args={"source": "old"}) for id_ in ("orders", "more")]
+        await cassette.run(plan=Plan(steps=steps), policy=Policy(max_running=1))
+        return cassette
+
+    assert "the planner is asked about more; the nearest reply is about orders (which was used)" in [
+        text.partition(",")[0] for text in run_virtual(main).strange
+    ]
+
+
+def test_other_limits_come_to_something_else() -> None:
+    """Today's policy on yesterday's run."""
+
+    async def main() -> tuple[Status, Sequence[str]]:
+        journal = MemoryJournal()
+        await rich(journal)
+        cassette = await Cassette.from_journal("r", journal=journal)
+        result = await cassette.run(policy=Policy(max_replans=0, last_resort="escalate"))
+        return result.status, cassette.strange
+
+    assert run_virtual(main) == (Status.ESCALATED, [])
+
+
+def test_equal_calls_of_two_steps_are_told_apart_by_the_step() -> None:
+    """One got an answer at once, the other at its second attempt."""
+    seen: Counter[str] = Counter()
+
+    @tool(effect="read")
+    async def flaky(context: ToolContext) -> str:
+        """Fail the first time in one step."""
+        seen[context.step] += 1
+        if context.step == "two" and seen["two"] == 1:
+            raise ToolError("not now", retryable=True)
+        return f"{context.step} {seen[context.step]}"
+
+    async def main() -> list[str]:
+        journal = MemoryJournal()
+        plan = Plan(steps=[Step(id="one", tool="flaky"), Step(id="two", tool="flaky")])
+        await dagrun.run(plan, tools=[flaky], journal=journal, run_id="r")
+        return await again(journal, "r")
+
+    assert run_virtual(main) == []
+
+
+# Runs of which there is no case ---------------------------------------------------------------------------------------
+
+
+def test_a_run_that_has_not_ended_is_refused() -> None:
+    async def main() -> None:
+        journal = MemoryJournal()
+        async with dagrun.start(Plan(steps=PAIR), tools=[look, send], journal=journal, run_id="r") as run:
+            await anyio.sleep(0.5)
+            run.suspend()
+            await run.result()
+        with pytest.raises(CasesRefused, match="run r has not ended: a case says how it ends"):
+            await Cassette.from_journal("r", journal=journal)
+
+    run_virtual(main)
+
+
+def test_a_value_that_is_not_on_record_is_named() -> None:
+    async def main() -> None:
+        journal = MemoryJournal()
+        policy = Policy(unrecorded=["look"])
+        await dagrun.run(Plan(steps=PAIR), tools=[look, send], policy=policy, journal=journal, run_id="r")
+        with pytest.raises(CasesRefused, match="run r cannot become a case: its record does not have what step a gave"):
+            await Cassette.from_journal("r", journal=journal)
+
+    run_virtual(main)
+
+
+def test_a_retry_that_takes_outputs_over_names_the_run_to_take() -> None:
+    async def main() -> None:
+        journal = MemoryJournal()
+        plan = Plan(steps=[PAIR[0], Step(id="b", tool="refuse_all", args={"text": "${a}"})])
+        await dagrun.run(plan, tools=[look, refuse_all], journal=journal, run_id="first")
+        async with dagrun.retry("first", tools=[look, refuse_all], journal=journal, new_id="second") as run:
+            await run.result()
+        with pytest.raises(CasesRefused, match="it takes over what run first gave, which it retries"):
+            await Cassette.from_journal("second", journal=journal)
+
+    run_virtual(main)
+
+
+def test_what_must_not_be_shown_is_redacted_and_the_run_still_comes_to_the_same() -> None:
+    """Arguments are filled in from redacted outputs, so that both are redacted alike."""
+
+    @tool(effect="read")
+    async def card(order: int) -> dict[str, str]:
+        """Look the card up."""
+        return {"number": "4111 1111 1111 1111", "password": "open-sesame"}
+
+    async def main() -> str:
+        journal = MemoryJournal()
+        plan = Plan(
+            steps=[
+                Step(id="card", tool="card", args={"order": 1}),
+                Step(id="tell", tool="look", args={"what": "${card.number}"}),
+            ]
+        )
+        policy = Policy(redact=["card"])
+        await dagrun.run(plan, tools=[card, look], policy=policy, journal=journal, run_id="r")
+        cassette = await Cassette.from_journal("r", journal=journal, tools=[card, look])
+        result = await cassette.run()
+        assert result.status is Status.SUCCEEDED
+        assert cassette.strange == []
+        return cassette.case.model_dump_json()
+
+    text = run_virtual(main)
+    assert "4111" not in text
+    assert "open-sesame" not in text
