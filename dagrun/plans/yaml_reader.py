@@ -116,7 +116,7 @@ class _Composer:
                 self._refuse(event, "the merge key <<")
             self._stack[-1].key = event.value
         else:
-            self._put(read_plain(event.value) if is_plain else event.value, event)
+            self._put(_read_plain(event.value) if is_plain else event.value, event)
 
     def _put(self, value: Any, event: Any) -> None:
         if not self._stack:
@@ -143,7 +143,7 @@ class _Composer:
         self.problems.append(Problem("DR004", "", {"reason": reason}))
 
 
-def read_plain(text: str) -> Any:
+def _read_plain(text: str) -> Any:
     """Read a scalar without quotes, by the rules of JSON."""
     if text in _WORDS:
         return _WORDS[text]

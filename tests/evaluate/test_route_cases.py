@@ -229,7 +229,7 @@ def test_texts_of_all_kinds_come_back_as_they_were(tmp_path: Path, goal: str) ->
     ]
     case = {"id": "odd", "goal": goal, "world": {"t": {"return": [*odd, {"nested": odd}, 1e300, -0.5, 10**20, None]}}}
     path = tmp_path / "odd.yaml"
-    path.write_text(as_yaml({"cases": [case]}, is_compact=True), encoding="utf-8")
+    path.write_text(as_yaml({"cases": [case]}, open_levels=3), encoding="utf-8")
     (found,) = read_file(path).cases
 
     assert found.goal == goal
@@ -241,8 +241,8 @@ def test_the_fields_of_routes_and_plans_are_looked_at_before_anything_runs(tmp_p
     text = (tmp_path / "r.yaml").read_text()
     for old, new, fault in (
         ("routes: r.json", "routes: none.json", "cannot read"),
-        ("routes: r.json", "routes: r.json\n  planner: a:b", "routes need neither a planner nor a model"),
-        ("- id: look\n", "- no_id: look\n", "plan: DR011 steps"),
+        ("routes: r.json", "routes: r.json\n    planner: a:b", "routes need neither a planner nor a model"),
+        ("{id: look,", "{no_id: look,", "plan: DR011 steps"),
     ):
         assert old in text
         (tmp_path / "r.yaml").write_text(text.replace(old, new, 1))

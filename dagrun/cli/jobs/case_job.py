@@ -12,8 +12,9 @@ from typing import Any, Final
 import click
 
 from dagrun.cli.jobs.eval_job import host_of, quiet_logs
+from dagrun.cli.records.record_place import Records
 from dagrun.cli.records.resume_command import label
-from dagrun.cli.records.run_records import Records
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.secrets import record_key
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.setup.tool_modules import load_toolbox, names_tools
@@ -23,8 +24,8 @@ from dagrun.cli.terminal.user_errors import FAILED, BadInput
 from dagrun.errors import shorten, visible
 from dagrun.evaluate.cases.evaluation import Evaluation, evaluate
 from dagrun.evaluate.cases.recorded_case import playable_events, recorded_case
-from dagrun.evaluate.yaml_text import yaml_of
 from dagrun.model.event import Event, RunEnded, RunStarted
+from dagrun.model.python_plans.plan_text import as_yaml
 
 _OPEN_LEVELS: Final = 3  # the file, its cases, and the fields of each
 _MAX_MISSES: Final = 10
@@ -43,7 +44,7 @@ def make_case(configuration: Configuration, data: Data, run: str, flags: Mapping
         BadInput: There is no such run, its tools are not known, or the file cannot be written.
         CasesRefused: The run cannot become a case.
     """
-    records = Records(configuration)
+    records = open_records(configuration)
     name = records.find(run)
     target = None if flags["output"] is None else _free(Path(flags["output"]), is_forced=flags["force"])
     recorded = _events(records, name)
@@ -54,7 +55,7 @@ def make_case(configuration: Configuration, data: Data, run: str, flags: Mapping
         case = {**case, "id": flags["case_id"]}
     named = _named_tools(configuration, target)
     tree = {**({"tools": named} if named else {}), "cases": [case]}
-    text = _head(name, recorded) + yaml_of(tree, open_levels=_OPEN_LEVELS)
+    text = _head(name, recorded) + as_yaml(tree, open_levels=_OPEN_LEVELS)
     if target is None and flags["as_json"]:
         data.json({"schema_version": SCHEMA_VERSION, "case": tree})
     elif target is None:
@@ -102,7 +103,7 @@ def _with_tools(
         raise BadInput("no tools are named, and the record names none: name those of the run by --tools")
     if not records.is_own:
         raise BadInput(
-            f"others may have written the records in {records.folder}, so no code that they name is imported; name the"
+            f"others may have written the records in {records.where}, so no code that they name is imported; name the"
             f" tools: {' '.join(f'--tools {tool}' for tool in tools)}"
         )
     places = tuple(os.path.join(directory, tool) if _is_path(tool) else tool for tool in tools)

@@ -209,7 +209,7 @@ class _Loader:
                 raise CasesRefused(["routes: routes need neither a planner nor a model; name one of them"])
             place = self._folder / case.routes
             router = RouterPlanner(read_routes(place) if place.is_dir() else [read_route(place).as_route()])
-            return lambda: router
+            return lambda world: router
         if target is None and model is None:
             return lambda world: None
         if isinstance(target, list):

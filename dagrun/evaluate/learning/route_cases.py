@@ -79,7 +79,7 @@ def _file(route: RouteFile, run: PlannedRun, past: Replayed, file: str) -> str:
         raise NoCase(f"played with its outputs, the run is {trial.status}: {trial.reason or trial.world.strange[0]}")
     case["world"] = _world(trial.world.calls)
     case["expect"] = _expected(plan, trial)
-    text = "".join(f"# {line}\n" for line in _comments(route, run, file)) + as_yaml({"cases": [case]}, is_compact=True)
+    text = "".join(f"# {line}\n" for line in _comments(route, run, file)) + as_yaml({"cases": [case]}, open_levels=3)
     if len(text.encode()) > _MAX_BYTES:
         raise NoCase(f"its outputs take more than {_MAX_BYTES:,} bytes")
     _must_pass(route, text, tools)
@@ -235,6 +235,6 @@ def _play(route: RouteFile, fields: Mapping[str, Any], tools: Toolbox, scripts: 
         case=case,
         plan=None,
         policy=Policy.model_validate(case.policy or {}),
-        make_planner=lambda: RouterPlanner([route.as_route()]),
+        make_planner=lambda _: RouterPlanner([route.as_route()]),
     )
     return run_virtual(lambda: carry_out(means, CaseWorld(tools, scripts), case.seed))

@@ -6,12 +6,14 @@ import json
 import keyword
 import re
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from typing import Any, Final
 
 from dagrun.model.reference import HOLE, Reference, parse_reference, read_path
 from dagrun.model.value import Path
 
 _SIGNS: Final = frozenset(("==", "!=", "<", "<=", ">", ">="))
+_NO_LINE: Final = 10_000  # columns of what takes several lines
 _WIDTH: Final = 100  # columns of a call before it is broken into lines
 _LIKE_A_NUMBER: Final = re.compile(r"-?[0-9][0-9.eE+-]*")  # in the YAML that we read; 1e5 is a text in YAML 1.1
 _NAMES_OF_CODE: Final = frozenset(("dagrun", "plan", "tools"))
@@ -27,12 +29,13 @@ def plan_as_yaml(plan: Mapping[str, Any]) -> str:
     return as_yaml(dict(plan))
 
 
-def as_yaml(value: Any, *, is_compact: bool = False) -> str:
+def as_yaml(value: Any, *, open_levels: int | None = None) -> str:
     """Write plain JSON as YAML that dagrun reads as the same: without aliases, and no text in it looks like a number.
 
     Args:
         value: The value.
-        is_compact: Whether lists and objects of plain values take one line each.
+        open_levels: What fits on a line stands on one, but for so many levels of objects and lists from the top;
+            `None` for a line for each part.
     """
     import yaml  # most programs never need it, and loading it takes longer than writing a plan
 
@@ -40,15 +43,29 @@ def as_yaml(value: Any, *, is_compact: bool = False) -> str:
         def ignore_aliases(self, data: Any) -> bool:
             return True
 
+        def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+            super().increase_indent(flow, indentless and open_levels is None)  # lists in objects are indented, too
+
     def represent(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
         style = '"' if _LIKE_A_NUMBER.fullmatch(text) else "|" if "\n" in text else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Dumper.add_representer(str, represent)
-    flow = None if is_compact else False
-    return str(
-        yaml.dump(value, None, Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=flow)
-    )
+    node = Dumper(StringIO(), sort_keys=False, default_flow_style=False).represent_data(value)
+    if open_levels is not None:
+        _lay_out(node, 0, open_levels)
+    return str(yaml.serialize(node, None, Dumper, allow_unicode=True, width=_WIDTH))
+
+
+def _lay_out(node: Any, depth: int, open_levels: int) -> int:
+    """Decide for a node, and for those in it, which of them stand on one line; return the columns that it takes."""
+    if isinstance(node.value, str):
+        return _NO_LINE if node.style == "|" else len(node.value) + 2
+    pairs = node.id == "mapping"
+    parts = [part for pair in node.value for part in (pair if pairs else (pair,))]
+    columns = 2 + sum(_lay_out(part, depth + 1, open_levels) + 2 for part in parts)
+    node.flow_style = not parts or (depth >= open_levels and columns + 2 * depth <= _WIDTH)
+    return columns if node.flow_style else _NO_LINE
 
 
 def plan_as_python(plan: Mapping[str, Any]) -> str:

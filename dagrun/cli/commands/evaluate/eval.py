@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import run_argument, runs_option
+from dagrun.cli.records.run_records import records_option, run_argument
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
 
@@ -99,7 +99,7 @@ Exit codes: 0 it comes to the same as on record, 1 it does not, 2 wrong usage, o
 @click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="The file.  [default: stdout]")
 @click.option("--id", "case_id", metavar="ID", help="The name of the case.  [default: that of the run]")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
-@options.combined(runs_option, options.tools, options.as_json, options.directory)
+@options.combined(records_option, options.tools, options.as_json, options.directory)
 def from_run(*, run: str, **flags: Any) -> int:
     """Make a golden task of RUN, a recorded run that has ended, and carry it out once.
 
