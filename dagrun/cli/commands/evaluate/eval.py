@@ -81,10 +81,10 @@ Examples:
 
 \b
 What is in the case:
-  world      what each call of a tool came to, by its arguments; how long it took
+  world      what each call of a tool came to, by its arguments, and when
   people     what people answered
   planner    the answers of the planner, and so the changes of the plan
-  host       what the program around it did: changes of the plan, cancellations
+  host       what its host did: changes of the plan, cancellations
   expect     how the run and its steps ended, and its answer
 
 What must not be shown is redacted, as in what a planner is told. No tool is called. Today's policy on yesterday's run:
