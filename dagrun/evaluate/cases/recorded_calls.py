@@ -45,7 +45,7 @@ _RECONCILED: Final = "reconcile of "
 
 
 @dataclass(slots=True)
-class RecordedCall:
+class CallOnRecord:
     """A call of a tool on record.
 
     Attributes:
@@ -86,7 +86,7 @@ class _PlannerCall:
 
 
 @dataclass(slots=True)
-class _Request:
+class _PlannerRequest:
     """A request to the planner: about which steps, its calls, and what was spliced because of it."""
 
     about: tuple[str, ...]
@@ -150,7 +150,7 @@ class RecordedRun:
 
     opening: Opening
     graph: LiveGraph
-    calls: list[RecordedCall] = field(default_factory=list)
+    calls: list[CallOnRecord] = field(default_factory=list)
     people: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     reconcile: dict[str, Any] = field(default_factory=dict)
     replies: list[dict[str, Any]] = field(default_factory=list)
@@ -183,7 +183,7 @@ def read_run(run_id: str, recorded: Sequence[Event], tools: Toolbox | None = Non
     plan = check_recorded_plan(first, recorded_toolbox(first), first.policy)
     graph = build(plan, first.inputs, None, Expected(plan)).graph
     found = RecordedRun(openings[-1], graph)
-    fold(graph, _Reader(found, tools).watched(recorded), run_id)
+    fold(graph, _RecordReader(found, tools).watched(recorded), run_id)
     return found
 
 
@@ -192,7 +192,7 @@ def _seconds(value: float) -> float:
     return math.floor(value * 1_000 + 1e-6) / 1_000
 
 
-class _Reader:
+class _RecordReader:
     """Looks at a run after each of its events.
 
     Args:
@@ -204,15 +204,15 @@ class _Reader:
         self._run = run
         self._graph = run.graph
         self._tools = tools
-        self._open: dict[str, tuple[RecordedCall, float]] = {}  # by step: the call that runs, and since when
-        self._last: dict[str, RecordedCall] = {}
+        self._open: dict[str, tuple[CallOnRecord, float]] = {}  # by step: the call that runs, and since when
+        self._last: dict[str, CallOnRecord] = {}
         self._held: dict[str, float] = {}  # by step: seconds in which its tool has waited for a person
         self._latest = ("", 0.0)  # the step that has ended last, and when
         self._done = 0.0  # when the host did something last
         self._asked: dict[str, tuple[Question, float, bool]] = {}
-        self._requests: dict[int, _Request] = {}
+        self._requests: dict[int, _PlannerRequest] = {}
         self._called: _PlannerCall | None = None  # the last call of the planner that has ended
-        self._first: _Request | None = None  # about the goal, which has no number
+        self._first: _PlannerRequest | None = None  # about the goal, which has no number
 
     def watched(self, recorded: Iterable[Event]) -> Iterator[Event]:
         """Yield each event, and look at what it has changed when the next one is wanted."""
@@ -256,7 +256,7 @@ class _Reader:
 
     def _begin(self, event: events.AttemptStarted) -> None:
         node = self._graph.nodes[event.step]
-        call = RecordedCall(event.tool, event.step, event.attempt, self._arguments(node, event.tool))
+        call = CallOnRecord(event.tool, event.step, event.attempt, self._arguments(node, event.tool))
         self._open[event.step] = (call, event.at)
 
     def _arguments(self, node: Node, tool: str) -> dict[str, Any]:
@@ -291,7 +291,7 @@ class _Reader:
         if event.state.is_settled:
             self._latest = (event.step, event.at)
 
-    def _act(self, call: RecordedCall, outcome: Outcome, takes: float) -> dict[str, Any]:
+    def _act(self, call: CallOnRecord, outcome: Outcome, takes: float) -> dict[str, Any]:
         act: dict[str, Any] = {"takes": takes} if takes else {}
         usage = {"tokens": outcome.tokens, "cost": outcome.cost, "surprise": outcome.surprise}
         told = {name: amount for name, amount in usage.items() if amount}
@@ -386,9 +386,9 @@ class _Reader:
             case events.ReplanRequested():
                 self._run.has_planner = True
             case events.DraftStarted():
-                self._first = _Request((), is_draft=True)
+                self._first = _PlannerRequest((), is_draft=True)
             case events.ReplanStarted():
-                self._requests[event.number] = _Request(event.steps)
+                self._requests[event.number] = _PlannerRequest(event.steps)
             case events.DraftEnded() | events.ReplanEnded():
                 self._close(event)
             case _:
@@ -410,16 +410,16 @@ class _Reader:
                 request.edits += event.edits
                 request.answer |= {"output": event.output} if event.changes_output else {}
 
-    def _request(self, number: int) -> _Request:
+    def _request(self, number: int) -> _PlannerRequest:
         if number:
             return self._requests[number]
         if self._first is None:
-            self._first = _Request(())
+            self._first = _PlannerRequest(())
         return self._first
 
     def _close(self, event: events.DraftEnded | events.ReplanEnded) -> None:
         if isinstance(event, events.ReplanEnded) and event.number:
-            request: _Request | None = self._requests.pop(event.number)
+            request: _PlannerRequest | None = self._requests.pop(event.number)
         elif isinstance(event, events.DraftEnded) or "" in event.steps:
             request, self._first = self._first, None
         else:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from dagrun.errors import CasesRefused, ValueRefused
-from dagrun.evaluate.cases.recorded_calls import RecordedCall, RecordedRun, read_run
+from dagrun.evaluate.cases.recorded_calls import CallOnRecord, RecordedRun, read_run
 from dagrun.graph.node import Node
 from dagrun.model.codec.event_codec import events_of, marks_of
 from dagrun.model.event import Event, Opening, RunEnded, RunStarted, Spliced
@@ -163,9 +163,9 @@ def _people(run: RecordedRun) -> dict[str, Any]:
 # The world ------------------------------------------------------------------------------------------------------------
 
 
-def _world(calls: Sequence[RecordedCall]) -> dict[str, Any]:
+def _world(calls: Sequence[CallOnRecord]) -> dict[str, Any]:
     """Return the acts of each tool."""
-    by_call: dict[tuple[str, str], list[RecordedCall]] = {}
+    by_call: dict[tuple[str, str], list[CallOnRecord]] = {}
     for call in calls:
         by_call.setdefault((call.tool, json.dumps(call.arguments, sort_keys=True)), []).append(call)
     world: dict[str, list[dict[str, Any]]] = {}
@@ -174,7 +174,7 @@ def _world(calls: Sequence[RecordedCall]) -> dict[str, Any]:
     return {tool: acts[0] if len(acts) == 1 else acts for tool, acts in world.items()}
 
 
-def _acts(equal: Sequence[RecordedCall]) -> Iterator[dict[str, Any]]:
+def _acts(equal: Sequence[CallOnRecord]) -> Iterator[dict[str, Any]]:
     """Yield the acts of equal calls of a tool."""
     when = {"when": equal[0].arguments} if equal[0].arguments else {}
     by_step: dict[str, list[dict[str, Any]]] = {}
