@@ -209,11 +209,12 @@ class LiveGraph:
             LookupError: There is no such part.
         """
         path = reference.path
-        element = self._element(reference.step, path) if path and type(path[0]) is int else None
-        if element is None:
-            value = self._source(reference.step, node)
-        else:
+        if not path:
+            return self._source(reference.step, node)
+        if type(path[0]) is int and (element := self._element(reference.step, path)) is not None:
             value, path = value_of_element(element), path[1:]
+        else:
+            value = self._source(reference.step, node)
         try:
             return select_part(value, path) if path else value
         except LookupError as error:
@@ -299,26 +300,31 @@ class LiveGraph:
         self.unsettled -= 1
         if node.parent is not None:
             self._count_element(node, node.parent)
-        keeps_back = node.state is not _SUCCEEDED or (bool(self.kept) and node.id in self.kept)
+        keeps_back = node.state is not _SUCCEEDED or node.id in self.kept
         if keeps_back and node.children is None and (node.id in self.kept or not node.is_tolerated):
             self._block_successors(node)
             return
-        is_held, push = self.is_frozen or self.is_drafting, self.frontier.push
+        if keeps_back or self.is_frozen or self.is_drafting:
+            self._release_successors(node, keeps_back=keeps_back)
+        else:  # the same for nearly every step, without a call
+            push = self.frontier.push
+            for after in node.successors:
+                after.missing = missing = after.missing - 1
+                if not missing and after.state is _WAITING:
+                    after.state = _READY
+                    push(after)
+        if self.releasing is not None:
+            self.releasing.changed.append(node)
+
+    def _release_successors(self, node: Node, *, keeps_back: bool) -> None:
         for after in node.successors:
             after.missing = missing = after.missing - 1
-            if missing and not keeps_back:
-                continue  # by far the most frequent case, so it is tested first
             if after.state is not _WAITING:
                 continue
             if keeps_back and self.blocks(node, after):
                 after.state = _BLOCKED
-            elif not missing and is_held:
-                self.release(after)
             elif not missing:
-                after.state = _READY  # the same as `release`, without a call at every step
-                push(after)
-        if self.releasing is not None:
-            self.releasing.changed.append(node)
+                self.release(after)
 
     def _count_element(self, node: Node, fan: Node) -> None:
         """Count an element of a for_each that has settled; release the steps that waited for it alone."""

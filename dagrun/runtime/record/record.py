@@ -282,8 +282,8 @@ class Record(EventLog):
     def end_attempt(self, node: Node, state: State, outcome: Outcome, decision: Decision) -> None:
         """Record the end of the last attempt of *node*, the decision about it, and the new state of the step."""
         self._seq = seq = self._seq + 1
-        facts = (node.id, len(node.earlier) + 1, state, outcome, decision)
-        event = AttemptEnded(seq, self._now() - self.zero, *facts)
+        at, number = self._now() - self.zero, len(node.earlier) + 1
+        event = AttemptEnded(seq, at, node.id, number, state, outcome, decision)
         if outcome.failure is None and not outcome.surprise:
             self._take(event, node)
         else:

@@ -43,7 +43,7 @@ from dagrun.runtime.sharing.batches import Batches
 from dagrun.runtime.sharing.call_in_common import CallInCommon
 from dagrun.runtime.sharing.result_cache import Entry, Key, ResultCache, names_artifact, same, size_of
 from dagrun.runtime.slot import Slot, leaked_outcome
-from dagrun.runtime.steps.attempt import AskPerson, Attempts, executor_of
+from dagrun.runtime.steps.attempt import AskPerson, Attempts, encoder_of, executor_of
 
 RUN_ENDED: Final = "the run that made the call has ended"
 FASTER: Final = "a second call beside it was faster"
@@ -87,8 +87,9 @@ class OwnAttempts(Attempts):
         if slot.rare is not None and slot.rare.common is not None:
             slot.rare.common.charge(tokens, cost)
 
-    def _traced(self, tracer: RunTracer, slot: Slot, call: ToolCall) -> Context:
-        return copy_context()  # its task has begun in the span of the attempt that made it
+    def _begin_span(self, tracer: RunTracer, slot: Slot, call: ToolCall, context: Context) -> None:
+        for variable, value in copy_context().items():  # its task has begun in the span of the attempt that made it
+            context.run(variable.set, value)
 
     def _conclude(self, slot: Slot, result: object) -> Outcome:
         """Check and encode the result, once for all who wait for it; those of a batch are left to its calls."""
@@ -98,7 +99,7 @@ class OwnAttempts(Attempts):
             slot.rare.results = result
             return Outcome(_SUCCEEDED, None, None, slot.tokens, slot.cost)
         try:
-            value = self._store(slot.tool, result, slot.call.output_limit)
+            value = self._store(encoder_of(slot.tool), result, slot.call.output_limit)
         except ValueRefused as error:
             return self._refused(slot, error)
         return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost)

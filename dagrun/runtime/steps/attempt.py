@@ -43,6 +43,7 @@ from dagrun.runtime.steps.spilled_outputs import refuse_kept_out, refuse_spilled
 
 AskInside = Callable[[Slot, str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
+Encoder = Callable[[object, int], Stored]
 
 _LOG: Final = logging.getLogger("dagrun.tool")
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -109,7 +110,7 @@ class Attempts:
         up.key_of = self.key_of
         self.shares = any(tool.cache is not None or tool.batch is not None for tool in tools)
         self.sharing: Sharing | None = None
-        self._is_plain = not (self._files_frames or self.shares)
+        self._is_plain = self._tracer is None and not (self._files_frames or self.shares)
 
     def prepare(self, slot: Slot) -> Failure | None:
         """Fill in and check the arguments; return a failure if that cannot be done."""
@@ -226,12 +227,12 @@ class Attempts:
         scope = slot.scope
         scope.is_inside = True
         try:
-            name, call = executor_of(slot), slot.call
+            plan, call, context = slot.node.plan, slot.call, self._context.copy()
             assert call is not None
+            name = plan.executor if slot.tool is plan.tool else slot.tool.executor
             if name != "coroutine":
                 call.clock_stopped = partial(self._up.clock_stopped, slot)
-            context = self._context.copy() if self._tracer is None else self._traced(self._tracer, slot, call)
-            coroutine = self._executors[name].call(call) if self._is_plain else self._special(slot, name, call)
+            coroutine = self._executors[name].call(call) if self._is_plain else self._traced(slot, name, call, context)
             try:
                 got = context.run(coroutine.send, None)
             except StopIteration as stop:
@@ -256,9 +257,15 @@ class Attempts:
         finally:
             scope.is_inside = False
 
-    def _traced(self, tracer: RunTracer, slot: Slot, call: ToolCall) -> Context:
-        """Begin the span of a call, and return the context variables of the call."""
-        context, node, attempt = self._context.copy(), slot.node, slot.node.latest
+    def _traced(self, slot: Slot, name: str, call: ToolCall, context: Context) -> Coroutine[Any, Any, object]:
+        """Begin the span of a call, if there are traces, and return its coroutine."""
+        if self._tracer is not None:
+            self._begin_span(self._tracer, slot, call, context)
+        return self._special(slot, name, call)
+
+    def _begin_span(self, tracer: RunTracer, slot: Slot, call: ToolCall, context: Context) -> None:
+        """Begin the span of a call, in its context variables."""
+        node, attempt = slot.node, slot.node.latest
         assert attempt is not None
         facts = AttemptFacts(
             step=node.id,
@@ -274,14 +281,15 @@ class Attempts:
             leaves=executor_of(slot) not in _IN_THIS_PROCESS,
         )
         call.headers = tracer.begin_attempt(facts, context)
-        return context
 
     def _conclude(self, slot: Slot, result: object) -> Outcome:
         """Check the returned value. The tool has returned, so its effect is not in doubt, whatever is wrong now."""
         try:
-            tool = slot.tool
-            direct = tool.output.is_direct
-            value = self._store(tool, result, tool.output_limit) if direct else self._kept(slot, result)
+            output = slot.tool.output
+            if output.is_direct:
+                value = self._store(output.encode, result, slot.tool.output_limit)
+            else:
+                value = self._kept(slot, result)
         except ValueRefused as error:
             return self._refused(slot, error)
         condition = slot.node.plan.success
@@ -314,9 +322,9 @@ class Attempts:
         if tool.output.hold is not None:
             if isinstance(result, FiledOutput):
                 return result.unwrap()
-            stored = self._store(tool, result, tool.output_limit, _call_of(slot.node))
+            stored = self._store(encoder_of(tool, _call_of(slot.node)), result, tool.output_limit)
             return opened(stored, self._artifacts) if isinstance(result, Encoded) else stored
-        value = self._store(tool, result, self._limits.most_of(tool))
+        value = self._store(tool.output.encode, result, self._limits.most_of(tool))
         plan = self._graph.plan
         if plan.policy.redact_records and self._tape is not None and len(to_json(value)) > tool.output_limit:
             refuse_kept_out(value, plan.redactor)
@@ -346,12 +354,11 @@ class Attempts:
         return await anyio.to_thread.run_sync(file)
 
     @staticmethod
-    def _store(tool: AnyTool, result: object, limit: int, call: str = "") -> Stored:
+    def _store(store: Encoder, result: object, limit: int) -> Stored:
         if isinstance(result, Encoded):
             return result.store(limit)
-        hold = tool.output.hold
         try:
-            return tool.output.encode(result, limit) if hold is None else hold(result, call, limit, None)
+            return store(result, limit)
         except ValueRefused:
             if inspect.iscoroutine(result):
                 result.close()  # else Python would warn much later that it was never awaited
@@ -476,6 +483,12 @@ def executor_of(slot: Slot) -> str:
     """Return the name of the executor that makes the call of *slot*."""
     plan = slot.node.plan
     return plan.executor if slot.tool is plan.tool else slot.tool.executor
+
+
+def encoder_of(tool: AnyTool, call: str = "") -> Encoder:
+    """Return what encodes an output of *tool*; its objects in memory are kept under the name of the *call*."""
+    hold = tool.output.hold
+    return tool.output.encode if hold is None else lambda value, limit: hold(value, call, limit, None)
 
 
 def _call_of(node: Node) -> str:

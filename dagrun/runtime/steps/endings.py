@@ -218,31 +218,39 @@ class Endings:
         slot.is_done = True
         call, slot.call = slot.call, None  # it leads back to the slot, and a circle per step would need collecting
         del self._running[node.id]
-        if slot.rare is not None and slot.rare.stream is not None:
-            outcome = slot.rare.stream.close(outcome)
+        if slot.rare is not None:
+            outcome = self._handed_back(slot, slot.rare, outcome)
         if outcome.state is _SUCCEEDED and not outcome.surprise:
             decision, state = PROCEED, _SUCCEEDED
-            if slot.rare is not None and slot.rare.window is not None:
-                self.leave_provider(slot, outcome)
         else:
             decision = self._decide(slot, outcome)
             state = settled_state(outcome, decision, in_doubt=node.is_in_doubt)
+        has_asked = False
         if slot.rare is None:
             self._record.end_attempt(node, state, outcome, decision)
             self._frontier.release(node)
         else:
             self._end_rare(slot, slot.rare, state, outcome, decision)
+            # The second call may have won while the first asks a person, whose answer is not needed any more.
+            has_asked = slot.rare.asking is not None
         if self.learning is not None and outcome.state is _SUCCEEDED:
             self.learning.note(slot)
-        # The second call may have won while the first asks a person, whose answer is not needed any more.
-        has_asked = slot.rare is not None and slot.rare.asking is not None
         if decision is not PROCEED or node.parent is not None or node.plan.pauses_after or has_asked:
             self._follow(node, outcome, decision, call.data if call is not None else b"")
-        graph = self._graph
-        may_be_idle = not self._running or self._accounts.waiting
-        is_idle = may_be_idle and (self._accounts.are_bound or graph.questions or self._finish.is_closing)
-        if not graph.unsettled or is_idle:
+        if not self._graph.unsettled or ((not self._running or self._accounts.waiting) and self._may_be_stuck()):
             self._up.end_if_nothing_is_left()
+
+    def _may_be_stuck(self) -> bool:
+        """Whether the run may end, although there are open steps: what they wait for may never come."""
+        return self._accounts.are_bound or bool(self._graph.questions) or self._finish.is_closing
+
+    def _handed_back(self, slot: Slot, rare: RareAttemptState, outcome: Outcome) -> Outcome:
+        """Close the stream of an attempt that has ended, and its place at its provider; return what its end is now."""
+        if rare.stream is not None:
+            outcome = rare.stream.close(outcome)
+        if rare.window is not None and outcome.state is _SUCCEEDED and not outcome.surprise:
+            self.leave_provider(slot, outcome)  # else `_decide` does so
+        return outcome
 
     def _decide(self, slot: Slot, outcome: Outcome) -> Decision:
         """Return what to do about an end that is no plain success."""

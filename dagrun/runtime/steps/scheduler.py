@@ -87,6 +87,7 @@ class Scheduler:
         self._is_written = parts.tape is not None
         self._windows = parts.windows
         self._has_rates = bool(parts.policy.rate_by_pool)
+        self._is_limited = self._has_rates or self._accounts.are_bound
         self._running: dict[str, Slot] = {}
         self.running: Mapping[str, Slot] = self._running
         self._starting = starting = Starting(parts)
@@ -202,20 +203,16 @@ class Scheduler:
         if not self._is_startable(node):
             self._put_back(node)
             return None
-        if (self._windows or self._has_rates) and not self.endings.provider_limits.may_start(node):
-            self._put_back(node)
-            return None
-        plan, record, tool = node.plan, self._record, node.tool
+        plan = node.plan
+        tool = node.tool if node.on_fallback else plan.tool
         slot = Slot(node, tool, scope, is_fresh, self._now)
-        if self._accounts.are_bound and not self._accounts.reserve(slot):
+        if (self._windows or self._is_limited) and not self._has_room(slot):
             self._put_back(node)
             return None
         if plan.is_timed or node.on_fallback:
             self._set_deadline(slot)
         self._running[node.id] = slot
-        if self._windows:
-            self.endings.provider_limits.begin(slot)
-        record.start_attempt(node, tool.name)
+        self._record.start_attempt(node, tool.name)
         failure = self._attempts.prepare(slot)
         if failure is not None:
             self._accounts.give_back(slot)
@@ -229,6 +226,17 @@ class Scheduler:
 
         stream = slot.make_rare().stream = LiveStream(slot, fan, self._parts, self.stopping, self.endings)
         return stream
+
+    def _has_room(self, slot: Slot) -> bool:
+        """Take what the call of *slot* needs of its provider and of the ceilings; if there is none, its step waits."""
+        has_provider = bool(self._windows) or self._has_rates
+        if has_provider and not self.endings.provider_limits.may_start(slot.node):
+            return False
+        if self._accounts.are_bound and not self._accounts.reserve(slot):
+            return False
+        if has_provider:
+            self.endings.provider_limits.begin(slot)
+        return True
 
     def _put_back(self, node: Node) -> None:
         """Release the place of a step that is not called now."""
