@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from command_line import TOOLS, Shell, on_terminal, shell
+from command_line import TOOLS, Shell, finished, on_terminal, shell
 
 __all__ = ["shell"]
 pytestmark = [
@@ -81,3 +81,51 @@ def test_without_a_terminal_colour_must_be_forced(
 
     assert bool(COLOUR.search(ended.err)) is expected
     assert ended.out == "slept\n"
+
+
+REPAIR = '''
+import dagrun
+from dagrun import Add, Patch, Replace, Step
+
+_calls = []
+
+@dagrun.tool(effect="read")
+async def moody(place: str) -> str:
+    """Fail at the first call."""
+    _calls.append(place)
+    if len(_calls) == 1:
+        raise dagrun.ToolError("gone", unreachable=True)
+    return place
+
+@dagrun.tool(effect="effectful", needs_approval=False)
+async def tell(text: str) -> str:
+    """Tell somebody."""
+    return text
+
+class Eager:
+    async def revise(self, brief):
+        again = Step(id="again", tool="moody", args={"place": "a"})
+        more = Step(id="more", tool="tell", args={"text": "done"})
+        return Patch(edits=[Replace(id="first", step=again), Add(step=more)], reason="try once more")
+
+planner = Eager()
+'''
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_a_refused_part_of_a_change_is_told(shell: Shell, *, drawn: bool) -> None:
+    """The rest of the change is carried out, so nothing else would say that a part of it is missing."""
+    (shell.folder / "repair.py").write_text(REPAIR)
+    (shell.folder / "policy.toml").write_text("freeze_plan = true\n")
+    plan = shell.plan({"id": "first", "tool": "moody", "args": {"place": "a"}})
+    args = ["run", plan, "-t", "repair", "--planner", "repair:planner", "--policy", "policy.toml"]
+
+    if drawn:
+        with on_terminal(shell, args) as terminal:
+            assert terminal.wait() == 0
+        told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.shown)
+    else:
+        ended = finished(shell, *args)
+        assert ended.code == 0, ended.err
+        told = ended.err
+    assert " ".join(told.split()).count("planner, change 1, refused: DR427") == 1, told

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import dagrun
@@ -18,7 +19,22 @@ from dagrun.errors import ContractError
 from dagrun.observe.report.report import FORMS, ReportStyle, form_of, make_report
 from dagrun.observe.view.document import view_of
 from dagrun.observe.view.values import shortened
-from view_runs import EVIL, GUARDED, LEAKS, LEAKY, at_once, hostile, killed, large, leaky_tools, play, rich, slept
+from view_runs import (
+    EVIL,
+    GUARDED,
+    LEAKS,
+    LEAKY,
+    at_once,
+    hostile,
+    killed,
+    large,
+    leaky_tools,
+    play,
+    rich,
+    shop_plan,
+    shop_tools,
+    slept,
+)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -78,6 +94,22 @@ def test_drawing_folds_what_was_idle() -> None:
     assert (x - 190) / (1180 - 190 - 12) == pytest.approx(0.5 / 1.1 / 1.04, abs=0.01)
     assert width / (1180 - 190 - 12) == pytest.approx(0.04 / 1.04, abs=0.001)
     assert ">+0.4 s<" in shown
+
+
+def test_ceilings_are_written_for_people() -> None:
+    """Seconds as everywhere else, not with the digits of a clock."""
+
+    async def agree(question: dagrun.Question) -> bool:
+        await anyio.sleep(1.23456)
+        return True
+
+    limits = dagrun.Policy(max_seconds=90, max_cost=0.5)
+    played = at_once(lambda: play(shop_plan("chair", goal="Order"), shop_tools(), policy=limits, approver=agree))
+    shown = make_report(view_of(played.past), "html").decode()
+
+    print(re.findall("seconds: [^<]*<", shown))
+    assert "seconds: 2.23 s of 1 min 30 s<" in shown
+    assert "cost: 0 of 0.5<" in shown
 
 
 @pytest.mark.parametrize("form", ["html", "svg"])

@@ -11,15 +11,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from typing import Any, Final
 
+import anyio
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+import dagrun
 from browsers import SECONDS, browser, tab, visitor
 from command_line import Shell, finished, shell, started
 from dagrun.journal import anchor
+from view_runs import RICH, Mirrors, at_once, rich_tools
 
 __all__ = ["browser", "shell"]
 pytestmark = [
@@ -382,6 +387,38 @@ def test_a_range_of_the_timeline_is_picked_by_dragging(scene: Shell, browser: Br
         whole.click()
         expect(page.locator(".axis span").first).to_have_text(before[0])
         assert page.locator(".axis span").all_text_contents() == before
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_texts_of_the_axis_stand_apart(scene: Shell, browser: Browser, width: int) -> None:
+    """A long pause, a planner at work and times share it: no text covers another one, on a phone neither."""
+
+    async def sleepy(question: dagrun.Question) -> bool:
+        await anyio.sleep(3 * 3600 + 240)
+        return True
+
+    async def play() -> list[Any]:
+        options: Any = {"planner": Mirrors(), "approver": sleepy, "policy": dagrun.Policy(max_running=3)}
+        journal = dagrun.MemoryJournal()
+        await dagrun.run(RICH, tools=rich_tools(), journal=journal, run_id="rich", **options)
+        return await journal.read("rich")
+
+    async def keep(lines: list[Any]) -> None:
+        tape = await dagrun.SQLiteJournal(scene.runs).create("rich")
+        for line in lines:
+            tape.append(line.text)
+        await tape.durable()
+        await tape.aclose()
+
+    with ThreadPoolExecutor(1) as thread:  # Playwright has a loop of its own in that of the test
+        thread.submit(anyio.run, keep, at_once(play)).result()
+    size: Any = {"width": width, "height": 900}
+    with serving(scene) as (_, address), tab(browser, at_run(address, "rich"), viewport=size) as page:
+        expect(page.locator(".axis .gap")).to_have_text("⋯ 3 h 04 min")
+        texts = page.locator(".axis span, .axis .gap").all()
+        places = sorted((place["x"], place["x"] + place["width"]) for one in texts if (place := one.bounding_box()))
+    assert len(places) >= 2
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(places)), places
 
 
 def test_a_report_and_a_file_are_downloaded(scene: Shell, browser: Browser) -> None:

@@ -87,7 +87,10 @@ class Display:
                 self._live.table.on_event(event)
 
     def _note_fault(self, event: Event) -> None:
-        """Report why a call of the planner gave no answer, unless the run ends for that reason, as the summary says."""
+        """Report why a call of the planner gave no answer, or was not followed in every part.
+
+        A reason for which the run ends is left to its summary.
+        """
         match event:
             case PlannerCalled():
                 self._tell_fault()
@@ -99,6 +102,9 @@ class Display:
                 self.line(f"planner {event.planner} hands on to {event.next_planner}: {reason}")
             case AttemptStarted():
                 self._tell_fault()
+            case Spliced():
+                for problem in event.refused:
+                    self.line(f"planner, change {event.revision}, refused: {problem}")
             case RunEnded():
                 fault = self._fault.fault.partition(": ") if self._fault is not None else ("", "", "")
                 if (fault[2] or fault[0]) in event.reason:
@@ -191,8 +197,6 @@ class StepLines:
                 self._write(event, f"{event.step}: {event.state}")
             case Spliced():
                 self._write(event, f"the plan was changed: {event.reason}")
-                for problem in event.refused:
-                    self._write(event, f"refused: {problem}")
 
     def _write(self, event: Event, text: str) -> None:
         if self._stream is not None:

@@ -158,7 +158,8 @@ def _ceilings(ceilings: list[View]) -> Markup | None:
     shown = []
     for ceiling in ceilings:
         name, used, limit = ceiling["name"], ceiling["used"], ceiling["limit"]
-        label = f"{name.replace('max_', '')}: {used:g} of {limit:g}"
+        texts = [seconds_text(one) if name == "max_seconds" else f"{one:g}" for one in (used, limit)]
+        label = f"{name.replace('max_', '')}: {texts[0]} of {texts[1]}"
         part = min(1.0, used / limit) if limit else 1.0
         bar = tag("i", class_="meter", style=f"--part:{part:.3f}", aria_hidden="true")
         shown.append(tag("li", label, bar, class_="full" if part >= 1 else None))

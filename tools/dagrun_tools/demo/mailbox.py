@@ -88,7 +88,9 @@ class Story(StepLines):
         match event:
             case Spliced():
                 super().on_event(event)
-                self.refused += map(str, event.refused)
+                for problem in map(str, event.refused):
+                    self._write(event, f"refused: {problem}")
+                    self.refused.append(problem)
             case QuestionAsked():
                 self.asked[event.question.id] = event.question
                 self._write(event, f"{event.question.step}: a person is asked, because {event.question.why}")
