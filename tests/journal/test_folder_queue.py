@@ -236,6 +236,21 @@ async def test_no_tool_for_files_gets_at_the_queue(folder: Path) -> None:
     assert done.stdout == b"True\n"
 
 
+async def test_a_run_whose_standing_cannot_be_written_is_free(folder: Path) -> None:
+    """The next worker takes it over at once."""
+    await _submitted(folder, RUN)
+    tape = await _claimed(SQLiteJournal(folder, busy_seconds=0.05))
+    with sqlite3.connect(folder / FOLDER / QUEUE, isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        await tape.aclose()
+    other.close()
+    journal = SQLiteJournal(folder)
+    assert not (await journal.held(RUN)).is_held
+    again = await _claimed(journal)
+    assert (await _standings(journal))[RUN] == (QueueStanding.RUNNING, "", 1)
+    await again.aclose()
+
+
 async def test_a_transaction_of_the_caller_is_refused(folder: Path) -> None:
     """Files take part in none."""
     with pytest.raises(ContractError, match="connection"):

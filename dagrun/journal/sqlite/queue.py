@@ -32,12 +32,9 @@ _CLAIMABLE: Final = """FROM queue WHERE standing IN ('queued', 'running')
     AND pool IN (SELECT value FROM json_each(?)) AND build NOT IN (SELECT value FROM json_each(?))"""
 _NEXT: Final = f"SELECT * {_CLAIMABLE} AND not_before <= ? ORDER BY priority DESC, number"
 _DUE: Final = f"SELECT * {_CLAIMABLE} ORDER BY standing = 'queued', not_before"  # those that run, then the soonest
-# A build is alive where a run of it is in the hands of a worker, or was a while ago.
-_LEFT: Final = """SELECT *, max(queued, not_before) < :before AND NOT EXISTS (
-        SELECT 1 FROM queue AS other WHERE other.pool = queue.pool AND other.build = queue.build
-            AND (other.fitted > :before OR other.standing = 'running' AND other.number <> queue.number)
-    ) AS is_unfit FROM queue WHERE standing IN ('queued', 'running')
-    AND pool IN (SELECT value FROM json_each(:pools)) AND build IN (SELECT value FROM json_each(:builds))"""
+_LEFT: Final = """SELECT * FROM queue WHERE standing IN ('queued', 'running')
+    AND pool IN (SELECT value FROM json_each(?)) AND build IN (SELECT value FROM json_each(?))"""
+_FITTED: Final = "SELECT DISTINCT pool, build FROM queue WHERE fitted > ?"
 _WAKE: Final = "standing = 'queued', queued = ?, reason = ''"
 _PUT_BACK: Final = f"{_WAKE}, takeovers = 0"
 _LIST: Final = "SELECT * FROM queue WHERE json_array_length(?1) = 0 OR standing IN (SELECT value FROM json_each(?1))"
@@ -196,11 +193,15 @@ class SQLiteQueue:
         if not builds or (builds == self._left_builds and now < self._leave_next):
             return
         self._left_builds, self._leave_next = builds, now + min(_LATEST, wanted.unfit_after / 10)
-        pools, refused = _filter(wanted)
-        found = {"before": time.time() - wanted.unfit_after, "pools": pools, "builds": refused}
-        for row in rows.execute(_LEFT, found).fetchall():
-            reason = wanted.refused[row["build"]]
-            if row["is_unfit"] and self._is_free(row):
+        before = time.time() - wanted.unfit_after
+        left = rows.execute(_LEFT, _filter(wanted)).fetchall()
+        # A build is alive where a run of it is in the hands of a worker, or was a while ago.
+        alive = {(row["pool"], row["build"]) for row in rows.execute(_FITTED, (before,))}
+        running = [row for row in left if row["standing"] == QueueStanding.RUNNING]
+        alive |= {(row["pool"], row["build"]) for row in running if self._holder(row).expires > before}
+        for row in left:
+            reason, is_alive = wanted.refused[row["build"]], (row["pool"], row["build"]) in alive
+            if not is_alive and max(row["queued"], row["not_before"]) < before and self._is_free(row):
                 _set_aside(rows, row, reason)
             elif row["standing"] == QueueStanding.QUEUED and not row["reason"]:
                 rows.execute("UPDATE queue SET reason = ? WHERE number = ?", (reason, row["number"]))

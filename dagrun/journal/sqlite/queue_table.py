@@ -135,10 +135,10 @@ class SubmittedRun:
             free: Releases the lease; returns whether it was ours. This is the fence against former owners.
 
         """
-        with suppress(JournalFailed):
+        try:
             self._release(free)
-        # If its standing cannot be written, the run is taken over, like one whose worker has ended.
-        free()
+        except JournalFailed:
+            free()  # its standing cannot be written: the run is taken over, like one whose worker has ended
 
     def _release(self, free: Callable[[], bool]) -> None:
         with self._table.transaction() as database:
