@@ -69,9 +69,8 @@ async def measure(place: str, book: str, runs: int, count: int) -> None:
                 worker.terminate()
                 worker.wait(30)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        print(
-            f"CPU of the workers: {(used.ru_utime + used.ru_stime) / (runs + IDLE) * 1000:.1f} ms a run, with their start"
-        )
+        each = (used.ru_utime + used.ru_stime) / (runs + IDLE) * 1000
+        print(f"CPU of the workers: {each:.1f} ms a run, with their start")
 
 
 def _started(command: list[str]) -> subprocess.Popen[bytes]:
