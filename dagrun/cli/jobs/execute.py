@@ -19,7 +19,7 @@ from dagrun.api import resume, retry, start
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli.jobs.job import Goal, Job, OnEvent, Reporting, ResumeOrRetry
 from dagrun.cli.jobs.recording import unusable
-from dagrun.cli.setup.host_objects import opened_deps
+from dagrun.cli.setup.host_objects import loop_of, opened_deps
 from dagrun.cli.setup.secrets import record_key
 from dagrun.cli.terminal import signals as interrupts
 from dagrun.cli.terminal.display import Display, make_display
@@ -30,7 +30,6 @@ from dagrun.errors import DagrunError, JournalFailed, RunFailed
 from dagrun.model.event import Event
 from dagrun.model.outcome import State, Status
 from dagrun.model.question import Approver
-from dagrun.runtime.backend import loop_options
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 
@@ -64,7 +63,7 @@ def execute(job: Job, reporting: Reporting) -> Executed:
         ending = _Ending(reporting, folder, signals, is_temporary=folder != job.artifacts)
         try:
             with unwrapped():
-                anyio.run(_execute, job, reporting, ending, backend_options=loop_options())
+                anyio.run(_execute, job, reporting, ending, backend_options=loop_of(job.plan.toolbox))
         finally:
             ending.leave()
         if has_stuck_threads(threads):

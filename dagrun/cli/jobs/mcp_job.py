@@ -19,7 +19,7 @@ from dagrun.cli.jobs.page_server import LOOPBACK, bound_socket, quiet_server
 from dagrun.cli.jobs.recording import typed_arguments
 from dagrun.cli.records.resume_command import labels_of, options_again
 from dagrun.cli.records.run_records import open_records
-from dagrun.cli.setup.host_objects import opened_deps
+from dagrun.cli.setup.host_objects import loop_of, opened_deps
 from dagrun.cli.setup.plans import load_plan
 from dagrun.cli.setup.secrets import record_key, secrets_of
 from dagrun.cli.setup.settings import configure
@@ -97,7 +97,7 @@ class McpJob:
     def carry_out(self) -> int:
         """Serve, and return the exit code."""
         with unwrapped():
-            anyio.run(self._serve)
+            anyio.run(self._serve, backend_options=loop_of(self._host.toolbox))
         return 0
 
     async def _serve(self) -> None:

@@ -9,10 +9,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from dagrun.cli.setup.kept_servers import KeptServers
 from dagrun.cli.setup.tool_modules import ConnectedToolbox, look_in
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
 from dagrun.model.toolbox import Toolbox, import_target
+from dagrun.runtime.backend import loop_options
 
 
 @asynccontextmanager
@@ -43,6 +45,17 @@ async def opened_deps(target: str | None, toolbox: Toolbox) -> AsyncIterator[Any
     finally:
         with redirect_stdout(sys.stderr):
             await stack.__aexit__(*sys.exc_info())
+
+
+def loop_of(toolbox: Toolbox) -> dict[str, object]:
+    """Return the options of `anyio.run` for a run with some tools: the loop on which their servers are open, if any.
+
+    The run closes that loop at its end.
+    """
+    connections = toolbox.connections if isinstance(toolbox, ConnectedToolbox) else ()
+    loops = (connection.loop for connection in connections if isinstance(connection, KeptServers))
+    loop = next((loop for loop in loops if loop is not None), None)
+    return loop_options() if loop is None else {"loop_factory": lambda: loop}
 
 
 async def _entered(target: str, stack: AsyncExitStack) -> Any:

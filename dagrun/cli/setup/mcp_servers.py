@@ -1,7 +1,7 @@
 """Tools of the MCP servers in the files that ``--mcp FILE`` or the setting ``mcp_files`` names.
 
-A command lists the tools of all servers first, and closes the connections; a run opens them again, as it has a loop of
-its own. So a command that calls nothing leaves nothing open, and a run starts with servers that have seen no other.
+A command starts the servers once: it lists their tools first, and its run goes on with the same connections; see
+`kept_servers.py`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import anyio
-
+from dagrun.cli.setup.kept_servers import KeptServers
 from dagrun.cli.setup.secrets import names_of_secrets, secret_named
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.toml_files import check_fields, read_toml
@@ -20,7 +19,6 @@ from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
 from dagrun.model.secrets.secret import AnySecret, Secrets
 from dagrun.model.toolbox import hint
-from dagrun.runtime.backend import loop_options
 
 if TYPE_CHECKING:
     from dagrun.model.toolbox import Toolbox
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS: Final = 60.0
 
 
-def listed_servers(configuration: Configuration) -> tuple[McpTools, Toolbox]:
-    """Return the servers that the settings name, closed; and their tools, which work while the servers are open.
+def listed_servers(configuration: Configuration) -> tuple[KeptServers, Toolbox]:
+    """Return the servers that the settings name, and their tools, which work while the servers are open.
 
     Raises:
         BadInput: A file or a table has a fault, or a server cannot be reached.
@@ -41,7 +39,8 @@ def listed_servers(configuration: Configuration) -> tuple[McpTools, Toolbox]:
 
     try:
         pins = configuration.path("mcp_pins")
-        return _listed(configuration, None if pins is None else read_lock(pins))
+        servers = KeptServers(_servers(configuration, None if pins is None else read_lock(pins)))
+        return servers, servers.listed()
     except ContractError as error:
         raise BadInput(str(error)) from error
 
@@ -53,20 +52,19 @@ def offered_tools(configuration: Configuration) -> list[Offer]:
         BadInput: As `listed_servers`.
     """
     try:
-        return _listed(configuration, None)[0].offers
+        servers = _servers(configuration, None)
+        kept = KeptServers(servers)
+        kept.listed()
+        kept.close()
+        return servers.offers
     except ContractError as error:
         raise BadInput(str(error)) from error
 
 
-def _listed(configuration: Configuration, lock: LockFile | None) -> tuple[McpTools, Toolbox]:
+def _servers(configuration: Configuration, lock: LockFile | None) -> McpTools:
     from dagrun.sources.mcp import McpTools
 
-    async def opened(servers: McpTools) -> Toolbox:
-        async with servers as tools:
-            return tools
-
-    servers = McpTools(_configured(configuration), _CONNECT_SECONDS, lock)
-    return servers, anyio.run(opened, servers, backend_options=loop_options())
+    return McpTools(_configured(configuration), _CONNECT_SECONDS, lock)
 
 
 def _configured(configuration: Configuration) -> list[ServerConfig]:

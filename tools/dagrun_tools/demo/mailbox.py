@@ -35,6 +35,7 @@ from dagrun import (
 from dagrun.cli.jobs.execute import Executed, execute
 from dagrun.cli.jobs.job import Job, Reporting
 from dagrun.cli.records.output_folder import run_folder
+from dagrun.cli.setup.kept_servers import KeptServers
 from dagrun.cli.setup.tool_modules import ConnectedToolbox
 from dagrun.cli.terminal.display import StepLines
 from dagrun_tools.demo.demo_run import files_in, packaged
@@ -129,11 +130,12 @@ def run_mailbox(output: Path, *, has_boundary: bool = True) -> tuple[Executed, S
         sent = output / SENT
         sent.unlink(missing_ok=True)
         connections = mcp_tools(servers(sent), rules={"mailbox": {"trust": "hints"}})
-        toolbox = anyio.run(_listed, connections)
+        kept = KeptServers(connections)
+        toolbox = kept.listed()
         policy = tomllib.loads(packaged("mailbox.toml"))
         if not has_boundary:
             del policy["flow"]
-        tools = ConnectedToolbox([toolbox], [connections])
+        tools = ConnectedToolbox([toolbox], [kept])
         checked = check(packaged("mailbox.json"), tools, policy=Policy.model_validate(policy))
         _tell(_opening(toolbox, checked.plan.steps))
         story = Story()
@@ -143,12 +145,6 @@ def run_mailbox(output: Path, *, has_boundary: bool = True) -> tuple[Executed, S
 
         job = Job(plan=checked, artifacts=folder.artifacts, planner=ObedientPlanner(), stand_in=stand_in)
         return execute(job, Reporting(on_result=deliver, on_event=story.on_event, is_shown=False)), story
-
-
-async def _listed(connections: Any) -> Toolbox:
-    async with connections as tools:
-        assert isinstance(tools, Toolbox)
-        return tools
 
 
 def _opening(toolbox: Toolbox, steps: Sequence[Step]) -> Iterator[str]:

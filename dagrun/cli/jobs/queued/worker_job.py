@@ -16,7 +16,7 @@ from dagrun.api.worker import ClaimNews, Worker
 from dagrun.cli.jobs.execute import LEAVE_SECONDS, has_stuck_threads, unwrapped
 from dagrun.cli.jobs.one_run import log_level
 from dagrun.cli.records.run_records import open_records
-from dagrun.cli.setup.host_objects import opened_deps
+from dagrun.cli.setup.host_objects import loop_of, opened_deps
 from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
 from dagrun.cli.setup.secrets import record_key, secrets_of
 from dagrun.cli.setup.settings import configure
@@ -26,7 +26,6 @@ from dagrun.cli.terminal.signals import Interrupts, exit_hard, name_of, next_in_
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.errors import shorten, visible
 from dagrun.journal.queue import QueueStanding
-from dagrun.runtime.backend import loop_options
 
 _MOST_REASON: Final = 400  # characters
 
@@ -72,7 +71,7 @@ class WorkerJob:
         with data_output() as data, display, Interrupts() as signals:
             lines = _ClaimLines(display, data if self._flags["events"] else None, is_quiet=self._flags["quiet"])
             with unwrapped():
-                anyio.run(self._work, lines, signals, backend_options=loop_options())
+                anyio.run(self._work, lines, signals, backend_options=loop_of(self._toolbox))
             if has_stuck_threads(threads):
                 exit_hard(0)
         return 0
