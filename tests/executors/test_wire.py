@@ -213,11 +213,13 @@ async def test_a_place_that_closes_stops_its_calls_and_their_runs_know_why() -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "state", "attempts"), [("report", State.SUCCEEDED, 2), ("pay", State.UNKNOWN, 1)], ids=["read", "effect"]
+    ("name", "state", "attempts"),
+    [("report", State.SUCCEEDED, 2), ("keyed_pay", State.SUCCEEDED, 2), ("pay", State.UNKNOWN, 1)],
+    ids=["read", "idempotent", "effectful"],
 )
 async def test_a_lost_place_is_tried_again_where_that_does_no_harm(name: str, state: State, attempts: int) -> None:
     """Unlike a tool that kills its process, which would kill the next one too."""
-    args = {"order": 1, "seconds": 3} if name == "pay" else {}
+    args = {} if name == "report" else {"order": 1, "seconds": 3}
     async with loopback(cut=[0.5]) as place:
         result = await run(place, far(name, **args), attempts=2)
 
@@ -398,8 +400,9 @@ async def test_files_that_are_too_large_to_travel_are_refused(tmp_path: Path) ->
             await copied(place, tmp_path, 16 << 20)
         large = ArtifactFolder(tmp_path).save(bytes((16 << 20) + 1))
         call = make_call(tools.far_copy, {"file": large, "size": 1}, folder=tmp_path)
-        with pytest.raises(dagrun.DagrunError, match="among the arguments of far_copy take over 16 MiB"):
+        with pytest.raises(CallFailed, match="among the arguments of far_copy take over 16 MiB") as caught:
             await place.call(call)
+        assert caught.value.failure.nothing_happened
 
 
 # Messages -------------------------------------------------------------------------------------------------------------
@@ -459,3 +462,18 @@ async def test_messages_over_a_stream_come_whole() -> None:
     await stream.send(b"r" + bytes(1 << 20))
     with pytest.raises(ResultRefused, match="far_add wants to answer with 1048576 bytes, the ceiling is 524288"):
         await stream.receive(make_call(tools.far_add))
+
+
+@pytest.mark.parametrize("is_child", [True, False])
+async def test_a_call_that_cannot_be_carried_has_not_happened(is_child: bool) -> None:
+    """Else an effect would count as made: what is refused after a tool has returned has taken place."""
+    lock: Any = object.__new__(type("Lock", (), {"__reduce__": lambda self: 1 / 0}))
+
+    async def pay() -> int:
+        return id(lock)
+
+    pay.__module__, pay.__qualname__ = "__main__", "pay"
+    with pytest.raises(CallFailed, match=r"pay: .*defined in the program") as caught:
+        await wire.request(make_call(make_tool(pay, effect="effectful")), is_child=is_child)
+    failure = caught.value.failure
+    assert (failure.kind, failure.nothing_happened) == (ErrorKind.BAD_ARGUMENTS, True)

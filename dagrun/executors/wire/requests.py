@@ -23,7 +23,8 @@ from dagrun.model.contracts.imported_tools import (
     import_fault,
     is_named,
 )
-from dagrun.model.executor import ToolCall
+from dagrun.model.executor import CallFailed, ToolCall
+from dagrun.model.outcome import ErrorKind, Failure
 from dagrun.model.secrets.secret import KEY
 from dagrun.model.tool import Tool
 from dagrun.model.tool_context import ToolContext
@@ -65,15 +66,18 @@ async def request(call: ToolCall, *, is_child: bool = False, shares_files: bool 
             arguments travel with the request, and those that the call saves with its answer, 16 MiB each way.
 
     Raises:
-        ValueRefused: The call cannot be carried there: see `refusal_of`; or its artifacts are too large.
+        CallFailed: The call cannot be carried there: see `refusal_of`; or its artifacts are too large. Nothing has
+            happened.
     """
-    if not is_child and (reason := refusal_of(call.tool)) is not None:
-        raise ValueRefused(reason)
-    if call.objects or not shares_files:
+    try:
+        if not call.objects and shares_files:
+            return _request(call, is_child, shares_files)
         from anyio import to_thread  # here: files are written or read first, which takes its time
 
         return await to_thread.run_sync(_request, call, is_child, shares_files)
-    return _request(call, is_child, shares_files)
+    except ValueRefused as error:
+        text = shorten(f"{call.tool.name}: {error}", 500)
+        raise CallFailed(Failure(ErrorKind.BAD_ARGUMENTS, text, nothing_happened=True)) from error
 
 
 def _request(call: ToolCall, is_child: bool, shares_files: bool) -> CallRequest:
@@ -174,6 +178,8 @@ def _facts_of(tool: Tool[..., Any], is_child: bool) -> bytes:
     """Return what is the same in all calls of *tool*, as JSON without its end; worked out once."""
     known = _KNOWN.setdefault(tool, {})
     if is_child not in known:
+        if not is_child and (reason := refusal_of(tool)) is not None:
+            raise ValueRefused(reason)
         effect = str(tool.effect)
         facts: dict[str, Any] = {"tool": tool.name, "target": tool.import_name, "effect": effect}
         if is_child and tool.function.__module__ == "__main__":

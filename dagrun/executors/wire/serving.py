@@ -108,6 +108,10 @@ class BadRequest(Exception):
         self.answer = answer
 
 
+class _OtherContract(Exception):
+    """The tool was found, and is not the one of the run."""
+
+
 class IncomingCall:
     """A call that has arrived.
 
@@ -144,6 +148,8 @@ class IncomingCall:
             for name in self.tool.arguments.secrets & self.arguments.keys():
                 if self.arguments[name] is not None:
                     self.arguments[name] = self._redactor.secrets.reveal(self.tool.name, self.arguments[name][KEY])
+        except _OtherContract as error:
+            raise BadRequest(_failed(Failure(ErrorKind.EXCEPTION, str(error), nothing_happened=True))) from None
         except ValidationError as error:
             failure = Failure(ErrorKind.BAD_ARGUMENTS, explain(error), nothing_happened=True)
             raise BadRequest(_failed(failure)) from None
@@ -326,7 +332,8 @@ def _find(facts: Mapping[str, Any], *, is_child: bool) -> Tool[..., Any]:
         return _copied_tool(facts["function"], facts["tool"], facts["effect"])
     tool = _load_tool(facts["target"], facts["tool"], facts["effect"], facts["is_named"])
     if contract_hash(tool) != facts["contract"]:
-        raise ContractError(f"{facts['tool']} has another contract here than in the run; the versions differ")
+        what = "name, effect, version, arguments or output differ"
+        raise _OtherContract(f"{facts['tool']} has another contract here than in the run ({what}); deploy one version")
     return tool
 
 

@@ -38,6 +38,12 @@ async def far_pay(order: int, seconds: float = 0) -> str:
     return f"paid {order}"
 
 
+@dagrun.tool(effect="idempotent")
+async def far_keyed_pay(order: int, seconds: float = 0) -> str:
+    """Pay in a way that may be repeated."""
+    return await far_pay(order, seconds)
+
+
 @dagrun.tool(effect="read")
 async def far_report(context: ToolContext) -> dict[str, Any]:
     """Report while it runs."""
