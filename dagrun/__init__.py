@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         CannotResume,
         ContractError,
         DagrunError,
+        ExecutorFailed,
         JournalDamaged,
         JournalError,
         JournalFailed,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from dagrun.evaluate.simulation.failure_model import failure_rates
     from dagrun.evaluate.simulation.simulate import simulate
     from dagrun.evaluate.simulation.simulation import Simulation, Variant
+    from dagrun.executors.ray.executor import RayExecutor
     from dagrun.graph.budget import Budget
     from dagrun.graph.plan_history import PlanDiff, PlanHistory, Revision
     from dagrun.journal.memory import MemoryJournal
@@ -187,7 +189,7 @@ _NAMES = {
     "dagrun.evaluate.metrics.read_runs": "metrics",
     "dagrun.errors": (
         "AnswerRefused CannotPlan CannotResume ContractError DagrunError JournalDamaged JournalError "
-        "JournalFailed MissingExtra ModelError NoRoute OverCeiling OwnerLost PlanRefused Problem "
+        "ExecutorFailed JournalFailed MissingExtra ModelError NoRoute OverCeiling OwnerLost PlanRefused Problem "
         "QuestionNotFound RecordRefused RunExists RunFailed RunHeld RunNotFound SpliceRefused StepNotFound "
         "ToolError UnknownFormat UnknownTool WrongRecordKey"
     ),
@@ -196,6 +198,7 @@ _NAMES = {
     "dagrun.evaluate.simulation.simulation": "Simulation Variant",
     "dagrun.model_tools.agent_tool": "agent_tool",
     "dagrun.model_tools.llm_tool": "llm_tool",
+    "dagrun.executors.ray.executor": "RayExecutor",
     "dagrun.graph.budget": "Budget",
     "dagrun.checks.checked_plan": "CheckedPlan",
     "dagrun.checks.tool_advice": "check_tools",
@@ -305,6 +308,7 @@ __all__ = [
     "EnsemblePlanner",
     "Event",
     "Executor",
+    "ExecutorFailed",
     "Flow",
     "Form",
     "Gap",
@@ -360,6 +364,7 @@ __all__ = [
     "QuestionAsked",
     "QuestionNotFound",
     "Rate",
+    "RayExecutor",
     "RecordRefused",
     "Refusal",
     "RemembersDurations",

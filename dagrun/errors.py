@@ -288,6 +288,10 @@ class MissingExtra(DagrunError, ImportError):
     """A feature needs a package that is not in the base install."""
 
 
+class ExecutorFailed(DagrunError, ConnectionError):
+    """The place of an executor cannot be reached, or does not get ready; nothing was run there."""
+
+
 class RunFailed(DagrunError):
     """A run did not succeed. Raised only on request, by ``raise_for_status``; and by `dagrun.draft` without a plan.
 

@@ -5,6 +5,7 @@ or an error. The protocol is `dagrun.model.executor.Executor`.
 
 - `executors.py` has the executors by name, and the one for coroutines. `threads.py` runs plain functions in threads.
 - `processes` runs functions in worker processes, where time and memory can be limited.
+- `ray` runs functions on the nodes of a Ray cluster.
 - `wire` is a call as bytes, for `processes` and for executors of host programs that run tools elsewhere.
 
 Open `executors.py` first. An executor makes one call and nothing more: it never retries, never records, and never looks

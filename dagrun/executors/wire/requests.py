@@ -70,7 +70,7 @@ async def request(call: ToolCall, *, is_child: bool = False, shares_files: bool 
             happened.
     """
     try:
-        if not call.objects and shares_files:
+        if not call.objects and (shares_files or not _ARTIFACT.search(call.data)):
             return _request(call, is_child, shares_files)
         from anyio import to_thread  # here: files are written or read first, which takes its time
 
