@@ -1,7 +1,4 @@
-"""The executor of Ray, with actors in this process: what it sends, how it hears that a worker is gone, what it says.
-
-`test_ray_cluster.py` has the same with Ray itself.
-"""
+"""The executor of Ray, with actors in this process: what it sends, how it hears that a worker is gone, what it says."""
 
 from __future__ import annotations
 
