@@ -5,12 +5,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RAY := $(VENV)/.ray
 # Test processes: one per core, but no more than four, as each costs a start of its own.
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
 .PHONY: help env test rigs workers night check lint format types floors bench bench-runs bench-check bench-full bench-peers bench-jobs \
-  structure docs pictures reference demo demo-model clean
+  ray ray-demo structure docs pictures reference demo demo-model clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +98,13 @@ pictures: $(READY) ## make the pictures of the documentation from what dagrun pr
 reference: $(READY) ## write the generated pages of docs/reference from the code
 	$(BIN)/python docs/make/make_reference.py
 
+ray: $(RAY) ## run steps on two nodes of a Ray cluster on 127.0.0.1, kill workers, and cut a node off (4 minutes)
+	PYTHONPATH=benchmarks $(BIN)/python -m on_ray.measure --gate
+	$(BIN)/pytest -m rigs --timeout 300 -p no:cacheprovider tests/executors/test_ray_cluster.py
+
+ray-demo: $(RAY) ## watch a failed step being repaired on one node while its sibling computes on the other
+	PYTHONPATH=benchmarks $(BIN)/python -m on_ray.demo
+
 demo: $(READY) ## watch a real plan run on real data; its report is then in dagrun-demo/
 	$(BIN)/dagrun demo
 
@@ -106,6 +114,12 @@ demo-model: $(READY) ## plan and run with a small language model on this machine
 clean: ## remove all that make has made, .venv included, but not the model in .model/
 	rm -rf $(VENV) .peers dist build dagrun-demo .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Only these targets need Ray, which takes 363 MB.
+$(RAY): $(READY)
+	@echo "Installing Ray in $(VENV); this takes a minute."
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --editable '.[ray]'
+	@touch $@
 
 # Some systems ship Python without ensurepip; there the system's own pip fills the environment.
 $(READY): pyproject.toml

@@ -54,7 +54,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     async def connect(_: object) -> FakeRay:
         return fake
 
-    monkeypatch.setattr(cluster.Connection, "open", connect)
+    monkeypatch.setattr(cluster.ClusterConnection, "open", connect)
     monkeypatch.setattr(cluster, "find_spec", lambda name: name)
     return fake
 

@@ -42,7 +42,7 @@ def check_address(address: object) -> str:
     return address
 
 
-class Connection:
+class ClusterConnection:
     """The connection of this process to a cluster. Ray allows one, so a connection of the host itself is used.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import anyio
 
 from dagrun.errors import ContractError, ExecutorFailed
-from dagrun.executors.ray.cluster import Connection, check_address
+from dagrun.executors.ray.cluster import ClusterConnection, check_address
 from dagrun.executors.ray.link import Link, NeverSent
 from dagrun.executors.ray.worker import RayWorker
 from dagrun.executors.wire import CallRequest, answer_of, refusal_of, request
@@ -69,7 +69,7 @@ class RayExecutor:
         lost_after: float = 2.0,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._connection = Connection(check_address(address), node_address)
+        self._connection = ClusterConnection(check_address(address), node_address)
         if min(workers, threads) < 1 or not 1 <= lost_after < math.inf:
             raise ContractError("RayExecutor needs at least one worker, one thread, and 1 s for lost_after")
         if taken := sorted(_OWN.keys() & (options or {}).keys()):

@@ -27,7 +27,7 @@ class NeverSent(Exception):
     """The worker was lost before the request of a call had left: nothing has happened."""
 
 
-class Line:
+class CallLine:
     """The messages of one call, on their way from the worker. It is closed when nobody waits for them any more."""
 
     __slots__ = ("_come", "_link", "_waiter", "id", "is_answered", "is_sent")
@@ -96,7 +96,7 @@ class Link:
         self._worker = worker
         self._lost_after = lost_after
         self._loop = asyncio.get_running_loop()
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, CallLine] = {}
         self._unanswered = 0  # calls
         self._outgoing: deque[Message] = deque()
         self._is_flushing = False
@@ -112,9 +112,9 @@ class Link:
         """The number of open calls."""
         return len(self._lines)
 
-    def open(self, request: CallRequest) -> Line:
+    def open(self, request: CallRequest) -> CallLine:
         """Send a request, and return the line for the messages of its call."""
-        line = self._lines[request.id] = Line(self, request.id)
+        line = self._lines[request.id] = CallLine(self, request.id)
         self._unanswered += 1
         self.send(request.id, request.data)
         return line
@@ -124,7 +124,7 @@ class Link:
         self._outgoing.append((id, data))
         self._flush_soon()
 
-    def close(self, line: Line) -> None:
+    def close(self, line: CallLine) -> None:
         """Forget a call; one that has not ended is told to stop."""
         if self._lines.pop(line.id, None) is not None and not line.is_answered:
             self._unanswered -= 1
