@@ -119,7 +119,7 @@ def test_a_run_that_goes_on_is_refused(shell: Shell) -> None:
     ended = shell("eval", "from", "last")
 
     assert ended.code == 2
-    assert "has not ended: a case says how it ends" in ended.err
+    assert "has not ended (waiting: nobody is there to answer about pay): a case says how it ends" in ended.err
 
 
 def test_a_redacted_record_is_refused(shell: Shell) -> None:

@@ -418,7 +418,9 @@ def test_a_run_that_has_not_ended_is_refused() -> None:
             await anyio.sleep(0.5)
             run.suspend()
             await run.result()
-        with pytest.raises(CasesRefused, match="run r has not ended: a case says how it ends"):
+        with pytest.raises(
+            CasesRefused, match=r"run r has not ended \(cancelled: suspended by the host\): a case says how it ends"
+        ):
             await Cassette.from_journal("r", journal=journal)
 
     run_virtual(main)

@@ -321,3 +321,38 @@ def test_a_step_that_stops_the_run_changes_what_ran_beside_it(tmp_path: Path) ->
 def test_a_failure_that_is_a_list_has_its_place(tmp_path: Path) -> None:
     with pytest.raises(CasesRefused, match="raise"):
         play(tmp_path, plan=PLAN, world={"ship": {"raise": ["timeout"]}, "notify": "sent"})
+
+
+def test_arguments_that_a_tool_does_not_have_are_refused(tmp_path: Path) -> None:
+    """A call that an act is for would never come, and nobody would know why."""
+    with pytest.raises(CasesRefused) as caught:
+        play(
+            tmp_path,
+            plan=PLAN,
+            world={"ship": {"when": {"ordre": 17}, "return": "gone"}, "notify": "sent"},
+            expect={"calls": {"args": {"notify": [{"whom": "ann"}]}}},
+        )
+
+    first, second = caught.value.faults
+    assert "world.ship[0].when: ship has no argument ordre; did you mean order?" in first
+    assert "expect.calls.args.notify: notify has no argument whom" in second
+
+
+def test_replies_of_a_planner_and_deeds_of_a_host_stand_in_a_case(tmp_path: Path) -> None:
+    """As ``dagrun eval from`` writes them, and as people may."""
+    other = {"id": "again", "tool": "search_copy", "args": {"query": "socks"}}
+    plan = {"steps": [{"id": "find", "tool": "read_page", "args": {"name": "x"}}, {**SHIP, "depends_on": ["find"]}]}
+    found = play(
+        tmp_path,
+        plan=plan,
+        world={"read_page": {"raise": "unreachable"}, "search_copy": [["a"]], "ship": {"takes": 5, "return": "gone"}},
+        policy={"replan_on": ["unreachable"]},
+        planner=[
+            {"about": ["find"], "takes": 2, "busy": "it is asleep"},
+            {"about": ["find"], "takes": 2, "patch": {"edits": [{"op": "replace", "id": "find", "step": other}]}},
+        ],
+        host=[{"after": "again", "takes": 1, "cancel": "ship", "reason": "not any more"}],
+        expect={"status": None, "steps": {"again": {"output": ["a"]}}, "patches": {"at_least": 1}},
+    )
+
+    assert found.misses == []

@@ -132,3 +132,30 @@ def test_a_broken_engine_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) 
     tried = [CASES["a-goal"]] if name == "dependent on an error" else CASES.values()
     misses = [miss for one in tried for miss in run_case(one).misses if "with " in miss]
     assert any(text in miss for miss in misses for text in told), misses[:20]
+
+
+def test_a_lost_element_is_noticed_wherever_its_list_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a part of an output, and from the inputs."""
+    monkeypatch.setattr(Record, "expand", loses_an_element)
+    (tmp_path / "listing_tools.py").write_text(
+        "import dagrun\n"
+        "@dagrun.tool(effect='read')\n"
+        "async def listed() -> dict[str, list[int]]: ...\n"
+        "@dagrun.tool(effect='read')\n"
+        "async def one(of: int) -> int: ...\n",
+        encoding="utf-8",
+    )
+    steps: list[dict[str, Any]] = [{"id": "all", "tool": "listed"}]
+    for name, source in (("part", "${all.rows}"), ("given", "${input.rows}")):
+        steps.append({"id": name, "tool": "one", "for_each": source, "args": {"of": "${item}"}})
+    case = {"id": "it", "faults": "matrix", "plan": {"steps": steps}, "inputs": {"rows": [1, 2, 3]}}
+    world = {"listed": {"return": {"rows": [1, 2]}}, "one": 1}
+    file = tmp_path / "listing.yaml"
+    file.write_text(json.dumps({"tools": "listing_tools.py", "cases": [{**case, "world": world}]}), encoding="utf-8")
+    _, [ready] = load_cases(file, CaseHost())
+
+    misses = " ".join(run_case(ready).misses)
+    assert "step part has 1 elements, and its list has 2" in misses
+    assert "step given has 2 elements, and its list has 3" in misses

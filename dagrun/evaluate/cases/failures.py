@@ -30,6 +30,15 @@ class HttpStatusError(Exception):
         return self.text or f"the service has answered with status {self.status_code}"
 
 
+def _exception(text: str) -> Exception:
+    """Return an exception that is called as the text says, if it begins with the name of a class."""
+    name, sign, rest = text.partition(": ")
+    if not (sign and name.isidentifier() and name[:1].isupper()):
+        return RuntimeError(text or "something is broken")
+    named: type[RuntimeError] = type(name, (RuntimeError,), {})
+    return named(rest)
+
+
 def _missing(text: str) -> ToolError:
     return ToolError(f"{text} is missing", missing_input=text or "value")
 
@@ -42,7 +51,7 @@ _MAKERS: Final[Mapping[str, Callable[[str], BaseException]]] = {
     "permission": lambda text: ToolError(text or "that is not allowed", permission=True),
     "unreachable": lambda text: ToolError(text or "it cannot be reached any more", unreachable=True),
     "missing_input": _missing,
-    "exception": lambda text: RuntimeError(text or "something is broken"),
+    "exception": _exception,
     "dies": lambda text: WorkerDied(text or "the process of the call has died"),
 }
 WRONG_TYPE: Final = "wrong_type"  # the call returns what the tool does not declare, so nothing is raised
@@ -98,7 +107,8 @@ def said_of(failure: Failure, tool: AnyTool) -> Any:
         failure: The failure.
         tool: The tool whose call has failed.
     """
-    text = failure.message.removeprefix(f"{failure.error}: ")
+    is_plain = failure.kind is ErrorKind.EXCEPTION  # only its class tells it from others
+    text = failure.message if is_plain else failure.message.removeprefix(f"{failure.error}: ")
     text = text.removesuffix(f" ({failure.where.replace(os.sep, '/').rpartition('/')[2]})")
     if failure.missing_input is not None:
         text = failure.missing_input

@@ -7,11 +7,15 @@ failed step did not give; steps that do not depend on the fault end as before an
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, Literal
 
+from pydantic_core import from_json
+
+from dagrun.errors import ValueRefused
 from dagrun.evaluate.cases.case_file import Act
 from dagrun.evaluate.cases.stand_in_world import Bend, StandInCall
 from dagrun.evaluate.cases.trial import Trial
@@ -21,7 +25,6 @@ from dagrun.model.effect import Effect
 from dagrun.model.event import QuestionAsked
 from dagrun.model.outcome import State, Status
 from dagrun.model.question import Asked
-from dagrun.model.value import Unavailable, decode
 
 _LATE: Final = 1_000.0  # seconds longer than a call should take
 _LATER: Final = 1e-6  # seconds, for sums of floats
@@ -140,14 +143,14 @@ def _hidden_doubts(trial: Trial, graph: LiveGraph) -> Iterator[str]:
 
 
 def _lost_elements(graph: LiveGraph) -> Iterator[str]:
-    """A for_each has one element for each one of its list, if the list is the whole output of a step."""
+    """A for_each has one element for each one of its list, whatever the list is a part of."""
     for node in graph.planned():
-        source = graph.nodes.get(str(node.plan.step.for_each)[2:-1])
-        if node.children is None or source is None or source.state is not State.SUCCEEDED:
+        if node.children is None or node.plan.items is None:
             continue
-        if isinstance(source.value, Unavailable):  # it was released
+        try:
+            listed = from_json(node.plan.items.fill(graph.look_up, sys.maxsize))
+        except (LookupError, ValueRefused):  # it was released, or is that of a step that has failed since
             continue
-        listed = decode(source.value) if source.children is None else source.children
         if isinstance(listed, list) and len(listed) != len(node.children):
             yield f"step {node.id} has {len(node.children)} elements, and its list has {len(listed)}"
 

@@ -21,7 +21,7 @@ from dagrun.evaluate.cases.gates import unknown_figures
 from dagrun.evaluate.cases.host_deeds import patches_of
 from dagrun.evaluate.cases.planner_replies import PlayedPlanner
 from dagrun.evaluate.cases.read_file import read_file
-from dagrun.evaluate.cases.stand_in_world import CaseWorld, Series, must_fit
+from dagrun.evaluate.cases.stand_in_world import CaseWorld, Series, must_fit, unknown_arguments
 from dagrun.evaluate.cases.trial import Means
 from dagrun.model.effect import Effect
 from dagrun.model.plan import Plan
@@ -278,6 +278,9 @@ def _plan_in(fields: dict[str, Any]) -> Plan:
 
 def _unknown(case: Case, tools: Toolbox) -> Iterator[str]:
     yield from must_fit(tools, case.world)
+    for name, wanted in case.expect.calls.args.items():
+        for one in (wanted if isinstance(wanted, list) else [wanted]) if name in tools else ():
+            yield from unknown_arguments(tools[name], one, f"expect.calls.args.{name}")
     for place, names in (
         ("real", case.real),
         ("reconcile", case.reconcile),

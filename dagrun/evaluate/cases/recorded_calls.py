@@ -96,6 +96,7 @@ class _PlannerRequest:
     answer: dict[str, Any] = field(default_factory=dict)
     result: str = ""
     reason: str = ""
+    why: str = ""
     more: bool = False
 
     def replies(self) -> Iterator[dict[str, Any]]:
@@ -125,7 +126,7 @@ class _PlannerRequest:
             steps = [edit.step for edit in self.edits if isinstance(edit, Add)]
             dumped = [step.model_dump(mode="json", by_alias=True, exclude_unset=True) for step in steps]
             return {"plan": {"steps": dumped, **self.answer}}
-        why = {"reason": self.reason} if self.reason and self.result == "applied" else {}
+        why = {"reason": self.why} if self.why else {}
         return {"patch": {"edits": list(map(edit_as_dict, self.edits)), **self.answer, **why}}
 
 
@@ -408,6 +409,7 @@ class _RecordReader:
             case events.Spliced() if event.origin == "planner":
                 request = self._request(event.request)
                 request.edits += event.edits
+                request.why = event.reason
                 request.answer |= {"output": event.output} if event.changes_output else {}
 
     def _request(self, number: int) -> _PlannerRequest:

@@ -16,7 +16,7 @@ from dagrun.errors import CasesRefused, ValueRefused
 from dagrun.evaluate.cases.recorded_calls import CallOnRecord, RecordedRun, read_run
 from dagrun.graph.node import Node
 from dagrun.model.codec.event_codec import events_of, marks_of
-from dagrun.model.event import Event, Opening, RunEnded, RunStarted, Spliced
+from dagrun.model.event import Event, Opening, RunEnded, RunStarted, RunSuspended, Spliced
 from dagrun.model.journal import Line
 from dagrun.model.outcome import State, Status
 from dagrun.model.question import Asked
@@ -48,8 +48,10 @@ def recorded_case(
         CasesRefused: The run has not ended, or a case cannot do the same; every reason is in the error.
         JournalDamaged: The events do not follow from each other.
     """
-    if not isinstance(recorded[-1], RunEnded):
-        raise CasesRefused([f"run {run_id} has not ended: a case says how it ends"])
+    last = recorded[-1]
+    if not isinstance(last, RunEnded):
+        where = f" ({last.status}: {last.reason})" if isinstance(last, RunSuspended) else ""
+        raise CasesRefused([f"run {run_id} has not ended{where}: a case says how it ends"])
     redactor = redactor_of(recorded) or DEFAULT_REDACTOR
     run = read_run(run_id, [as_shown(event, redactor) for event in recorded], tools)
     parent = run.opening.parent

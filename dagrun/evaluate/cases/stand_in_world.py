@@ -318,12 +318,21 @@ def must_fit(tools: Toolbox, world: Mapping[str, Sequence[Act]]) -> Iterator[str
             yield f"world.{name}: there is no such tool{hint(name, tools)}"
             continue
         for number, act in enumerate(acts):
+            yield from unknown_arguments(tools[name], act.when or {}, f"world.{name}[{number}].when")
             if (
                 act.raises is None
                 and act.takes not in (FOREVER, UNSTOPPABLE)
                 and (fault := _misfit(tools[name], act.returns))
             ):
                 yield f"world.{name}[{number}].return: {fault}"
+
+
+def unknown_arguments(tool: AnyTool, arguments: Mapping[str, Any], place: str) -> Iterator[str]:
+    """Yield what is wrong with arguments by which calls are found: their tool does not have them."""
+    known = {*tool.arguments.names, *tool.arguments.names.values()}
+    if not tool.arguments.is_open:
+        for name in (one for one in arguments if one not in known):
+            yield f"{place}: {tool.name} has no argument {name}{hint(name, known)}"
 
 
 def _misfit(tool: AnyTool, value: Any) -> str:
