@@ -444,7 +444,7 @@ def test_a_retry_that_takes_outputs_over_names_the_run_to_take() -> None:
         await dagrun.run(plan, tools=[look, refuse_all], journal=journal, run_id="first")
         async with dagrun.retry("first", tools=[look, refuse_all], journal=journal, new_id="second") as run:
             await run.result()
-        with pytest.raises(CasesRefused, match="it takes over what run first gave, which it retries"):
+        with pytest.raises(CasesRefused, match="it takes over outputs from run first, which it retries"):
             await Cassette.from_journal("second", journal=journal)
 
     run_virtual(main)

@@ -54,9 +54,11 @@ def recorded_case(
         raise CasesRefused([f"run {run_id} has not ended{where}: a case says how it ends"])
     redactor = redactor_of(recorded) or DEFAULT_REDACTOR
     run = read_run(run_id, [as_shown(event, redactor) for event in recorded], tools)
-    parent = run.opening.parent
-    reasons = (
-        [f"it takes over what run {parent} gave, which it retries: make one of that run"] if run.taken_over else []
+    opening = run.opening
+    is_bound = run.taken_over or opening.guards or opening.guarded_tools
+    what = "outputs" if run.taken_over else "what people have to agree to"
+    reasons = [f"it takes over {what} from run {opening.parent}, which it retries: make one of that run"] * bool(
+        is_bound
     )
     reasons += [f"its record does not have {what}" for what in dict.fromkeys(run.missing)]
     if reasons:
