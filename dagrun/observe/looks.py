@@ -52,6 +52,8 @@ RUNS: Final = {
     "cancelled": Look("⊗", "cancelled", "dim"),
     "running": Look("▶", "running", "run"),
     "interrupted": Look("⊗", "interrupted", "hold"),
+    "queued": Look("…", "in the queue", "dim"),
+    "stuck": Look("!", "stuck", "bad"),
     "ended": Look("✓", "ended", "dim"),
     "empty": Look("·", "empty", "dim"),
     "damaged": Look("!", "damaged", "bad"),

@@ -29,9 +29,11 @@ from dagrun.observe.record_tally import tally_of
 from dagrun.observe.run_standing import KeptStanding, Stand, Standing, standing_of
 from dagrun.runtime.run import Run
 from dagrun.serve.feeds import Feed, LiveFeed, RecordFeed, held_by
+from dagrun.serve.queue_rows import QueueRows, queue_facts
 
 if TYPE_CHECKING:
     from dagrun.api.engine import Engine
+    from dagrun.journal.queue import QueuedRun
 
 _MOST_FEEDS: Final = 64  # of runs at which nobody looks any more
 _WITHOUT_MARKS: Final = 2.0  # seconds for which a list is valid that was made by reading everything
@@ -48,6 +50,7 @@ class RunEntry:
         counts: The number of steps in each state; empty if that is not known.
         questions: The questions that are open in it, redacted.
         kept: The same in the form in which it is kept for later lists; `None` if it was not read from its record.
+        queue: Where it stands in the queue; `None` if it was not submitted, or has ended.
     """
 
     standing: Standing
@@ -55,6 +58,7 @@ class RunEntry:
     counts: tuple[tuple[str, int], ...] = ()
     questions: tuple[Question, ...] = ()
     kept: KeptStanding | None = None
+    queue: QueuedRun | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the run as plain JSON."""
@@ -63,7 +67,14 @@ class RunEntry:
             "command": self.command,
             "counts": dict(self.counts),
             "questions": len(self.questions),
+            "queue": queue_facts(self.queue),
         }
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """All that a list may be asked for to find it."""
+        in_queue = () if self.queue is None else (str(self.queue.standing),)
+        return (str(self.standing.stand), self.standing.status, *in_queue)
 
 
 class Catalog:
@@ -72,10 +83,14 @@ class Catalog:
     Args:
         journal: The journal with the runs of all processes; `None` for none.
         engine: The engine whose runs are seen from inside; `None` for none.
+
+    Attributes:
+        queue: The submitted runs.
     """
 
     def __init__(self, journal: Journal | None, engine: Engine | None) -> None:
         self.journal = journal
+        self.queue = QueueRows(journal)
         self._engine = engine
         self._feeds: OrderedDict[str, Feed] = OrderedDict()
         self._opening = anyio.Lock()
@@ -162,6 +177,9 @@ class Catalog:
         for run_id, run in alive.items():
             if run_id not in known or not run.has_ended:
                 known[run_id] = _entry_of_run(run)
+        for run_id, row in (await self.queue.open_rows()).items():
+            if run_id in known:
+                known[run_id] = replace(known[run_id], queue=row)
         return sorted(known.values(), key=lambda entry: (-(entry.standing.began or 0.0), entry.standing.run_id))
 
     async def _of_journal(self) -> list[RunEntry]:
@@ -326,11 +344,14 @@ def _counts(graph: LiveGraph) -> tuple[tuple[str, int], ...]:
 
 
 def matching(entries: Iterable[RunEntry], states: Sequence[str], text: str) -> list[RunEntry]:
-    """Return the entries whose stand or status is one of *states*, and whose name, goal or command holds *text*."""
+    """Return the entries whose stand, status or standing in the queue is one of *states*, and that hold *text*.
+
+    It is looked for in the name, the goal and the command.
+    """
     text = text.casefold()
     return [
         entry
         for entry in entries
-        if (not states or entry.standing.stand in states or entry.standing.status in states)
+        if (not states or any(state in states for state in entry.states))
         and text in f"{entry.standing.run_id} {entry.standing.goal} {entry.command}".casefold()
     ]

@@ -119,7 +119,7 @@ def web(
     from dagrun.serve.routes import Routes
 
     catalog = Catalog(journal, engine)
-    routes = Routes(catalog, Posts(journal), Measures(journal), is_read_only=read_only)
+    routes = Routes(catalog, Posts(journal, catalog.queue), Measures(journal), is_read_only=read_only)
     guard = Guard(
         Starlette(routes=routes.all()),
         hosts=hosts,

@@ -1,4 +1,4 @@
-"""What the page may change: answer a question, cancel a step or a run, suspend a run.
+"""What the page may change: answer a question, cancel a step or a run, suspend a run, put one back into the queue.
 
 A run of this process is told directly; for a run of another process, a letter is left in its journal, with the answer
 key of the run. Who answers is what the server knows of the request, never what the request says.
@@ -20,6 +20,7 @@ from dagrun.observe.answer_values import BadAnswer
 from dagrun.serve.feeds import Feed, LiveFeed
 from dagrun.serve.guard import problem
 from dagrun.serve.questions import AnswerBody, OrderBody
+from dagrun.serve.queue_rows import QueueRows
 
 MOST: Final = 20  # of answers and orders in a second, from all pages together
 CLOSED: Final = "this question is not open any more"
@@ -30,10 +31,12 @@ class Posts:
 
     Args:
         journal: The journal in which letters are left; `None` if there are only runs of this process.
+        queue: The submitted runs.
     """
 
-    def __init__(self, journal: Journal | None) -> None:
+    def __init__(self, journal: Journal | None, queue: QueueRows) -> None:
         self._journal = journal
+        self._queue = queue
         self._times: deque[float] = deque(maxlen=MOST)
 
     def _is_too_fast(self) -> bool:
@@ -70,7 +73,10 @@ class Posts:
         return JSONResponse({"taken": True})
 
     async def order(self, feed: Feed, order: Literal["cancel", "suspend"], body: OrderBody, by: str) -> Response:
-        """Give an order to stop: 202, and what follows is seen in the stream; 409 if no process is at the run."""
+        """Give an order to stop: 202, and what follows is seen in the stream; 409 if no process is at the run.
+
+        A submitted run can be cancelled, too, while no process is at it.
+        """
         if self._is_too_fast():
             return problem(429, f"more than {MOST} orders in a second")
         if body.step is not None and body.step not in feed.graph.nodes:
@@ -78,6 +84,9 @@ class Posts:
         facts: dict[str, Any] = {"control": order, "step": body.step or "", "reason": body.reason, "by": by}
         letter = ControlLetter(after=max(1, feed.watch.seq), **facts)
         if feed.is_over or not feed.watch.is_alive:
+            is_whole = order == "cancel" and body.step is None and not feed.is_over
+            if is_whole and await self._queue.cancel(feed.run_id, body.reason, by):
+                return JSONResponse({"taken": True}, 202)
             return problem(409, "no process is at this run")
         if not isinstance(feed, LiveFeed):
             return await self._post(feed, lambda key: letter.model_copy(update={"key": key}))
@@ -89,6 +98,12 @@ class Posts:
         except (ContractError, StepNotFound) as error:
             return problem(422, str(error))
         return JSONResponse({"taken": True}, 202)
+
+    async def requeue(self, feed: Feed) -> Response:
+        """Put a run back into the queue: 202; 409 if it is neither stuck nor waiting there."""
+        if self._is_too_fast():
+            return problem(429, f"more than {MOST} orders in a second")
+        return await self._queue.put_back(feed.run_id)
 
     async def _post(self, feed: Feed, make: Any, *facts: Any) -> Response:
         """Leave a letter for the process at the run, or for the next one."""

@@ -24,6 +24,7 @@ from dagrun.serve.guard import USER, body_of, problem
 from dagrun.serve.measures import Measures
 from dagrun.serve.posts import CLOSED, Posts
 from dagrun.serve.questions import AnswerBody, OrderBody, shown_question
+from dagrun.serve.queue_rows import queue_facts
 from dagrun.serve.run_files import artifact_answer, artifacts_of
 from dagrun.serve.size_limits import RunTooLarge
 from dagrun.serve.static_files import static_file
@@ -97,9 +98,11 @@ class Routes:
             Route(f"{run}/artifacts/{{sha256}}", self._about(self._artifact)),
             Route(f"{run}/changes", self._about(_changes)),
             Route(f"{run}/stream", self._about(self._stream)),
+            Route(f"{run}/queue", self._about(self._in_queue)),
             Route(f"{run}/answers", self._about(self._answer), methods=["POST"]),
             Route(f"{run}/cancel", self._about(self._cancel), methods=["POST"]),
             Route(f"{run}/suspend", self._about(self._suspend), methods=["POST"]),
+            Route(f"{run}/requeue", self._about(self._requeue), methods=["POST"]),
         ]
 
     def _about(self, answer: Answering) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -148,8 +151,12 @@ class Routes:
                 continue
             feed = await self._catalog.feed(entry.standing.run_id)
             redactor = feed.graph.plan.redactor
-            about = {"run": entry.standing.run_id, "goal": entry.standing.goal or entry.command, "now": feed.now()}
-            about["is_held"] = feed.watch.is_alive
+            about: dict[str, Any] = {
+                "run": entry.standing.run_id,
+                "goal": entry.standing.goal or entry.command,
+                "now": feed.now(),
+            }
+            about |= {"is_held": feed.watch.is_alive, "queue": queue_facts(entry.queue)}
             found += [{**about, "question": shown_question(question, redactor)} for question in entry.questions]
         return _json({"questions": found, "read_only": self._is_read_only})
 
@@ -181,9 +188,15 @@ class Routes:
 
     async def _cancel(self, request: Request, feed: Feed) -> Response:
         body = await _read(request, OrderBody)
-        return (
-            body if isinstance(body, Response) else await self._posts.order(feed, "cancel", body, request.scope[USER])
-        )
+        if isinstance(body, Response):
+            return body
+        return await self._posts.order(feed, "cancel", body, request.scope[USER])
+
+    async def _in_queue(self, request: Request, feed: Feed) -> Response:
+        return _json({"queue": queue_facts((await self._catalog.queue.open_rows()).get(feed.run_id))})
+
+    async def _requeue(self, request: Request, feed: Feed) -> Response:
+        return await self._posts.requeue(feed)
 
     async def _suspend(self, request: Request, feed: Feed) -> Response:
         body = await _read(request, OrderBody)

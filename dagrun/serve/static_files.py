@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +19,8 @@ from dagrun.observe.looks import COLOURS, DARK_COLOURS, DARK_INK, INK, RUNS, STA
 from dagrun.observe.picture.condense import WORST
 
 FOLDER: Final = Path(__file__).parent / "static"
+# Whole lines of comments are for readers of the sources, and are not sent; the lines stay, for messages with numbers.
+_COMMENT: Final = re.compile(rb"(?m)^[ ]*(//.*|/\*\*.*\*/)$")
 _KINDS: Final = {".css": "text/css", ".js": "text/javascript"}
 
 
@@ -45,7 +48,7 @@ def static_file(name: str) -> StaticFile | None:
     if made is not None:
         data = made().encode()
     elif name in names():
-        data = (FOLDER / name).read_bytes()
+        data = _COMMENT.sub(b"", (FOLDER / name).read_bytes())
     else:
         return None
     tag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'

@@ -47,6 +47,8 @@ PATHS: Final = [
     ("POST", f"/api/runs/{RUN}/answers"),
     ("POST", f"/api/runs/{RUN}/cancel"),
     ("POST", f"/api/runs/{RUN}/suspend"),
+    ("POST", f"/api/runs/{RUN}/requeue"),
+    ("GET", f"/api/runs/{RUN}/queue"),
     ("GET", "/missing"),
 ]
 API: Final = [(method, path) for method, path in PATHS if path.startswith("/api")]
@@ -195,7 +197,7 @@ async def test_every_answer_has_the_headers_of_safety_and_no_cookie(method: str,
         ({"content-length": "65537"}, 413),
     ],
 )
-@pytest.mark.parametrize("action", ["answers", "cancel", "suspend"])
+@pytest.mark.parametrize("action", ["answers", "cancel", "suspend", "requeue"])
 async def test_a_foreign_page_can_change_nothing(changed: dict[str, str], status: int, action: str) -> None:
     """Also if the log-in of the host application is a cookie, which a browser sends by itself."""
     async with asking(token=None, authorize=lambda request: "ann") as (run, client):
@@ -223,7 +225,7 @@ async def test_other_methods_are_refused(method: str) -> None:
         assert answer.status_code == 405
 
 
-@pytest.mark.parametrize("action", ["answers", "cancel", "suspend"])
+@pytest.mark.parametrize("action", ["answers", "cancel", "suspend", "requeue"])
 async def test_nothing_can_be_changed_where_only_looking_is_allowed(action: str) -> None:
     """L18."""
     async with asking(read_only=True) as (run, client):
@@ -296,7 +298,7 @@ async def test_only_the_files_of_the_page_are_served(name: str) -> None:
 
 
 def test_no_route_can_start_or_load_anything() -> None:
-    """S15: the page imports nothing that runs a plan, and every route that changes something is one of three."""
+    """S15: the page imports nothing that runs a plan, and every route that changes something is one of four."""
     sources = {path.name: path.read_text() for path in static_files.FOLDER.parent.glob("*.py")}
     for name, text in sources.items():
         assert not re.search(
@@ -304,7 +306,7 @@ def test_no_route_can_start_or_load_anything() -> None:
         ), name
     all_routes = routes.Routes(None, None, Measures(None), is_read_only=False).all()  # type: ignore[arg-type]
     posted = [route for route in all_routes if "POST" in (route.methods or ())]
-    assert [route.path.rpartition("/")[2] for route in posted] == ["answers", "cancel", "suspend"]
+    assert [route.path.rpartition("/")[2] for route in posted] == ["answers", "cancel", "suspend", "requeue"]
 
 
 # S13: questions ------------------------------------------------------------------------------------------------------

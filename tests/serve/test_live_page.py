@@ -23,7 +23,9 @@ from playwright.sync_api import Browser, Page, Route, expect
 import dagrun
 from browsers import SECONDS, browser, tab, visitor
 from command_line import Shell, finished, shell, started
+from dagrun import SQLiteJournal
 from dagrun.journal import anchor
+from dagrun.journal.queue import QueueStanding, Wanted
 from view_runs import RICH, Mirrors, at_once, rich_tools
 
 __all__ = ["browser", "shell"]
@@ -537,6 +539,46 @@ def test_runs_of_other_processes_are_listed_answered_and_stopped(scene: Shell, b
             page.locator("#head .cancel").click()
             expect(page.locator("#head .badge")).to_contain_text("cancelled")
             assert again.wait(timeout=SECONDS / 1000) == 130
+
+
+@rig
+def test_the_queue_of_workers_is_seen_and_put_right(scene: Shell, browser: Browser) -> None:
+    """What nobody has, is for whom; what is stuck, why; and a run is put back, and cancelled, without any worker."""
+    for run in ("bad", "first"):
+        told = finished(scene, "submit", scene.plan(PAY), "-t", "page_tools", "--run-id", run, "--pool", "mail")
+        assert told.code == 0, told.err
+    with ThreadPoolExecutor(1) as thread:  # this thread has the loop of the browser
+        thread.submit(anyio.run, _set_next_aside, scene).result()
+    with serving(scene) as (_, address), tab(browser, address) as page:
+        expect(page.locator('tr[data-run="first"]')).to_contain_text("in the queue")
+        expect(page.locator('tr[data-run="first"]')).to_contain_text("pool mail")
+        line = page.locator('tr[data-run="bad"]')
+        expect(line).to_contain_text("3 workers have ended while at it")
+        page.get_by_label("state").select_option("stuck")
+        expect(page.locator("tbody tr")).to_have_count(1)
+        line.get_by_role("link").click()
+        expect(page.locator("#head .badge")).to_contain_text("stuck")
+        expect(page.locator("#head")).to_contain_text("pool mail")
+        expect(page.locator("#head code")).to_have_count(0)
+        for button in ("requeue", "cancel"):
+            page.locator(f"#head .{button}").click()
+            page.locator(f"#head .{button}").click()
+            expect(page.locator("#head .badge")).to_contain_text("in the queue")
+        with started(scene, "worker", "-t", "page_tools", "--pool", "mail") as worker:
+            expect(page.locator("#head .badge")).to_contain_text("cancelled")
+            page.get_by_role("link", name="All runs").click()
+            page.get_by_role("button", name="Yes, make this call").click()
+            expect(page.locator('tr[data-run="first"]')).to_contain_text("succeeded")
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(timeout=SECONDS / 1000) == 0
+
+
+async def _set_next_aside(scene: Shell) -> None:
+    """Let the run be stuck that was submitted first."""
+    tape = await SQLiteJournal(scene.runs).queue.claim(Wanted(pools=["mail"]))
+    assert tape is not None
+    tape.leave(QueueStanding.STUCK, "3 workers have ended while at it")
+    await tape.aclose()
 
 
 @rig

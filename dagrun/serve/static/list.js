@@ -3,7 +3,7 @@ import { badge, fill, get, make, page, progress, Refused, runLook, span } from "
 import { panel } from "./panel.js";
 
 const EVERY = 3_000; // milliseconds
-const STATES = ["", "running", "waiting", "interrupted", "succeeded", "failed", "cancelled"];
+const STATES = ["", "running", "queued", "waiting", "stuck", "interrupted", "succeeded", "failed", "cancelled"];
 
 /** Show the list for ever; ends with an error if nobody may see it. */
 export async function list(main) {
@@ -36,7 +36,7 @@ export async function list(main) {
     if (ids === asked) return; // what a person has typed stays
     asked = ids;
     fill(waiting, count ? make("h2", `Waiting for you (${open.questions.length})`) : "", ...open.questions.map((q) => make("article", {},
-      make("p", make("a", { href: page(`r/${q.run}`) }, q.run), ` ${q.goal}`), panel(q.run, q.question, open.read_only, () => setTimeout(again, 300)))));
+      make("p", make("a", { href: page(`r/${q.run}`) }, q.run), ` ${q.goal}`, q.queue && make("small", q.queue.words)), panel(q.run, q.question, open.read_only, () => setTimeout(again, 300)))));
   }
   for (;;) {
     try { if (!document.hidden) await show(); } catch (error) {
@@ -50,9 +50,9 @@ export async function list(main) {
 function row(run) {
   const isBad = run.reason && run.stand !== "running" && run.status !== "succeeded";
   return make("tr", { "data-run": run.run_id },
-    make("td", badge(runLook(run)), run.questions ? make("span.asks", ` ${run.questions} to answer`) : null),
+    make("td", badge(runLook(run)), run.questions ? make("span.asks", ` ${run.questions} to answer`) : null, run.queue && make("small", run.queue.words)),
     make("td", make("a", { href: page(`r/${run.run_id}`) }, run.run_id)),
-    make("td.what", { title: run.goal || run.command }, run.goal || run.command || "a plan", isBad ? make("small", run.reason) : null),
+    make("td.what", { title: run.goal || run.command }, run.goal || run.command || "a plan", isBad ? make("small", run.reason) : null, run.queue && run.queue.reason !== run.reason ? make("small", run.queue.reason) : null),
     make("td", progress(run.counts, run.steps), make("small", `${run.settled} of ${run.steps}`)),
     make("td", run.began ? make("time", { title: new Date(run.began * 1000).toString() }, ago(run.began)) : ""));
 }

@@ -7,7 +7,7 @@ const NONE = ["•", "", "dim"];
 /** Symbol, word and kind of colour of a state of a step. */
 export const look = (state) => STATES[state] ?? NONE;
 /** The same of a run: of its status, or where it stands. */
-export const runLook = (run) => RUNS[(run.stand === "ended" && run.status) || run.stand] ?? NONE;
+export const runLook = (run) => RUNS[(run.stand === "ended" && run.status) || (run.stand !== "running" && run.queue && run.queue.standing !== "running" && run.queue.standing) || run.stand] ?? NONE;
 /** The counts of states, in the order in which states are shown. */
 export const sorted = (counts) =>
   Object.keys(STATES).filter((state) => counts[state]).map((state) => ([state, counts[state]]));

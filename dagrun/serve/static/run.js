@@ -5,7 +5,7 @@ import { Graph } from "./graph.js";
 import { panel } from "./panel.js";
 import { Rows } from "./rows.js";
 
-const HIDDEN_EVERY = 10_000, SILENT = 25_000, TOLD = 10_000; // milliseconds
+const HIDDEN_EVERY = 10_000, SILENT = 25_000, TOLD = 10_000, QUEUE_EVERY = 3_000; // milliseconds
 const pause = (ms) => new Promise((go) => setTimeout(go, ms));
 
 export class RunPage {
@@ -143,22 +143,38 @@ export class RunPage {
   }
 
   showHead() {
-    const { run, questions, planner } = this.view, total = Object.values(run.counts).reduce((a, b) => a + b, 0), state = runLook(run);
+    const { run, questions, planner } = this.view, total = Object.values(run.counts).reduce((a, b) => a + b, 0), state = runLook({ ...run, queue: this.queue });
     const settled = sorted(run.counts).reduce((sum, [s, count]) => sum + (OPEN.includes(s) ? 0 : count), 0);
     const goal = run.goal || (run.labels.command ?? []).slice?.(1).join(" ") || run.id, asks = questions.filter(isOpen);
     const mark = asks.length && run.stand !== "ended" ? `‖ asks: ${asks[0].step || asks[0].text}` : run.stand === "running" ? `▶ ${settled}/${total}` : `${state[0]} ${state[1]}`;
     document.title = `${mark} · ${goal}`;
-    const resume = ["interrupted", "waiting"].includes(run.stand) ? ["dagrun", "resume", run.id, ...(run.labels.again ?? [])].join(" ") : "";
+    this.lookAtQueue(run);
+    const resume = ["interrupted", "waiting"].includes(run.stand) && !this.queue ? ["dagrun", "resume", run.id, ...(run.labels.again ?? [])].join(" ") : "";
     const isLive = run.stand === "running" && !this.readOnly, work = planner.at(-1);
-    const facts = [run.id && `run ${run.id}`, run.owner || "no process", run.tokens && `${run.tokens} tokens`, run.cost && `cost ${run.cost}`, run.began && `began ${new Date(run.began * 1000).toLocaleString()}`];
+    const facts = [run.id && `run ${run.id}`, this.queue?.words ?? (run.owner || "no process"), run.tokens && `${run.tokens} tokens`, run.cost && `cost ${run.cost}`, run.began && `began ${new Date(run.began * 1000).toLocaleString()}`];
     fill(this.facts, make("h1", badge(state), " ", goal), run.reason && run.stand !== "running" ? make("p.reason", run.reason) : null,
+      this.queue?.reason && this.queue.reason !== run.reason ? make("p.reason", this.queue.reason) : null,
       make("p.soft", this.clock, ` · ${facts.filter(Boolean).join(" · ")}`),
       progress(run.counts, total),
       work && work.ended === null && run.stand === "running" ? make("p.asks", `The planner ${work.kind === "draft" ? "writes the plan" : `is asked for a change, because of ${work.triggers.join(", ")}`}; the rest runs on`) : null,
       resume ? make("p", "It goes on with: ", make("code", resume)) : null);
-    if (this.isLive !== isLive) fill(this.buttons, ...(isLive ? [this.order("suspend", "Suspend the run"), this.order("cancel", "Cancel the run")] : []), save("Download the report", `runs/${this.run}/report.html`, `${this.run}.html`));
-    this.isLive = isLive;
+    const orders = isLive ? "live" : this.readOnly || !this.queue || run.stand === "ended" ? "" : this.queue.standing;
+    const last = orders && this.order("cancel", "Cancel the run"), first = { live: ["suspend", "Suspend the run"], stuck: ["requeue", "Put the run back into the queue"] }[orders];
+    if (this.orders !== orders) fill(this.buttons, ...(first ? [this.order(...first)] : []), ...(last ? [last] : []), save("Download the report", `runs/${this.run}/report.html`, `${this.run}.html`));
+    this.orders = orders;
     this.tick();
+  }
+
+  /** Ask where a submitted run stands: whenever another process has it, and while none has it now and then. */
+  async lookAtQueue(run) {
+    const is = `${run.stand} ${run.owner}`, isDue = run.stand !== "ended" && run.stand !== "running" && Date.now() - this.looked > QUEUE_EVERY;
+    if (this.lookedAt === is && !(isDue && this.queue)) return;
+    this.lookedAt = is;
+    this.looked = Date.now();
+    const { queue } = await get(`runs/${this.run}/queue`).catch(() => ({ queue: null }));
+    const isNew = JSON.stringify(queue) !== JSON.stringify(this.queue ?? null);
+    this.queue = queue;
+    if (isNew && !this.isDown) this.showHead();
   }
 
   /** A button that asks once more before it gives an order, and says if nobody takes it. */
@@ -174,6 +190,8 @@ export class RunPage {
       try {
         await post(`runs/${this.run}/${what}`, step === null ? {} : { step });
         button.textContent = "told";
+        this.lookedAt = "";
+        if (this.queue) this.lookAtQueue(this.view.run);
         const before = this.view.seq;
         setTimeout(() => { if (this.view.seq === before && button.isConnected) button.textContent = "not taken after 10 s"; }, TOLD);
       } catch (error) { button.textContent = error.message; }
@@ -267,6 +285,7 @@ export class RunPage {
     this.lost.hidden = !this.isLost;
     this.lost.textContent = this.fault ?? `not connected, last news ${span(Math.round((Date.now() - this.lastNews) / 1000))} ago; what stands here was true then`;
     if (!this.view) return;
+    if (this.queue && !document.hidden) this.lookAtQueue(this.view.run);
     const { left, at, run } = this.view, now = this.now(), rest = left === null || left === undefined ? -1 : left - (now - at);
     this.clock.textContent = rest > 0 && run.stand === "running" ? `${span(now)}, at least ${span(Math.ceil(rest))} to go` : span(now);
     for (const line of document.querySelectorAll("[data-deadline]")) {

@@ -1,0 +1,84 @@
+"""Submitted runs on the page: in which pool each is, who has it, and why none does; and the orders about them."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any, Final
+
+from starlette.responses import JSONResponse, Response
+
+from dagrun.api.submitting import cancel
+from dagrun.errors import JournalError, RunNotFound
+from dagrun.journal.queue import QueuedRun, Queues, QueueStanding, RunQueue
+from dagrun.model.journal import Journal
+from dagrun.serve.guard import problem
+
+# Those that have ended are not looked at: there may be very many, and their records say all of them.
+_OPEN: Final = tuple(standing for standing in QueueStanding if standing is not QueueStanding.ENDED)
+_LATEST: Final = 2.0**37  # seconds since 1970: later, calendars have no more years
+NOT_BACK: Final = "only a submitted run that is stuck or waits is put back into the queue"
+
+
+class QueueRows:
+    """Where submitted runs stand.
+
+    Args:
+        journal: The journal with the runs; `None` if there are only runs of this process.
+    """
+
+    def __init__(self, journal: Journal | None) -> None:
+        self._journal = journal
+        self._queue: RunQueue | None = None if journal is None else _queue_of(journal)
+
+    async def open_rows(self) -> dict[str, QueuedRun]:
+        """Return the submitted runs that have not ended, by id; none if they cannot be read: the rest is on record."""
+        if self._queue is None:
+            return {}
+        try:
+            return {row.run_id: row for row in await self._queue.runs(_OPEN)}
+        except JournalError:
+            return {}
+
+    async def put_back(self, run_id: str) -> Response:
+        """Put a run that is stuck or waits back into the queue: 202; 409 if it is neither."""
+        try:
+            if self._queue is not None and await self._queue.put_back(run_id):
+                return JSONResponse({"taken": True}, 202)
+        except RunNotFound:  # it is there, and was not submitted
+            pass
+        return problem(409, NOT_BACK)
+
+    async def cancel(self, run_id: str, reason: str, by: str) -> bool:
+        """Cancel a submitted run that no process carries out: the next worker ends it. Return whether it was one."""
+        if self._journal is None or run_id not in await self.open_rows():
+            return False
+        return await cancel(run_id, journal=self._journal, reason=reason, by=by)
+
+
+def _queue_of(journal: Journal) -> RunQueue | None:
+    return journal.queue if isinstance(journal, Queues) else None
+
+
+def queue_facts(row: QueuedRun | None) -> dict[str, Any] | None:
+    """Return where a run stands in the queue as plain JSON; `None` if it is not there."""
+    if row is None:
+        return None
+    return {
+        "standing": str(row.standing),
+        "pool": row.ticket.pool,
+        "priority": row.ticket.priority,
+        "not_before": row.ticket.not_before or None,
+        "queued": round(row.queued),
+        "takeovers": row.takeovers,
+        "owner": row.owner,
+        "reason": row.reason,
+        "words": _words(row),
+    }
+
+
+def _words(row: QueuedRun) -> str:
+    begin = row.ticket.not_before
+    later = f"not before {datetime.fromtimestamp(begin):%Y-%m-%d %H:%M}" if time.time() < begin < _LATEST else ""
+    takeovers = f"{row.takeovers} takeover{'s' * (row.takeovers != 1)}" if row.takeovers else ""
+    return ", ".join(filter(None, (f"pool {row.ticket.pool}", row.owner, takeovers, later)))

@@ -1,0 +1,108 @@
+"""Submitted runs on the live page: in which pool each is, who has it, and why none does; and the orders about them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+import dagrun
+from dagrun import MemoryJournal, Plan, Step
+from dagrun.api.worker import Worker
+from dagrun.journal.queue import QueueStanding, Wanted
+from page_client import RUN, Client, page_of
+from persons import pay
+from small_tools import toolset
+
+pytestmark = pytest.mark.anyio
+PAY = Plan(goal="pay", steps=[Step(id="pay", tool="pay", args={"value": 1})])
+
+
+async def submitted(journal: MemoryJournal, **options: Any) -> Client:
+    """Submit a run, and return who looks at it."""
+    await dagrun.submit(PAY, tools=toolset(pay()), journal=journal, run_id=RUN, pool="mail", **options)
+    return Client(page_of(journal))
+
+
+async def listed(client: Client, state: str = "") -> dict[str, Any]:
+    """Return the one run of the list."""
+    (run,) = (await client.get(f"/api/runs?state={state}")).json()["runs"]
+    return dict(run)
+
+
+@asynccontextmanager
+async def at_work(journal: MemoryJournal) -> AsyncIterator[None]:
+    """A worker of the pool."""
+    async with dagrun.Engine() as engine, anyio.create_task_group() as tasks:
+        worker = Worker(engine, journal=journal, tools=toolset(pay()), pools=["mail"])
+        tasks.start_soon(worker.run)
+        yield
+        worker.stop()
+
+
+async def set_aside(journal: MemoryJournal) -> None:
+    """Let the run be stuck."""
+    tape = await journal.queue.claim(Wanted(pools=["mail"]))
+    assert tape is not None
+    tape.leave(QueueStanding.STUCK, "3 workers have ended while at it")
+    await tape.aclose()
+
+
+async def test_the_list_has_pool_and_owner() -> None:
+    journal = MemoryJournal()
+    client = await submitted(journal, priority=2)
+    queue = (await listed(client, "queued"))["queue"]
+    facts = ("queued", "mail", 2, 0, "")
+    assert tuple(queue[name] for name in ("standing", "pool", "priority", "takeovers", "owner")) == facts
+    assert (await client.get("/api/runs?state=stuck")).json()["runs"] == []
+    assert (await client.get(f"/api/runs/{RUN}/queue")).json()["queue"]["words"] == queue["words"] == "pool mail"
+    async with at_work(journal):
+        while not (asked := (await client.get("/api/questions")).json()["questions"]):
+            await anyio.sleep(0.1)
+        assert (asked[0]["queue"]["pool"], asked[0]["is_held"]) == ("mail", False)
+        assert (await listed(client))["queue"]["standing"] == "waiting"
+        answer = {"question": asked[0]["question"]["id"], "choice": "approve"}
+        assert (await client.post(f"/api/runs/{RUN}/answers", answer)).status_code == 200
+        while (run := await listed(client))["stand"] != "ended":
+            await anyio.sleep(0.1)
+    assert (run["status"], run["queue"]) == ("succeeded", None)
+
+
+async def test_a_run_that_is_stuck_is_put_back() -> None:
+    """With its reason beforehand; and no other run is."""
+    journal = MemoryJournal()
+    client = await submitted(journal)
+    assert (await client.post(f"/api/runs/{RUN}/requeue")).status_code == 409
+    await set_aside(journal)
+    assert (await listed(client, "stuck"))["queue"]["reason"] == "3 workers have ended while at it"
+    told = await client.post(f"/api/runs/{RUN}/requeue")
+    assert (told.status_code, told.json()) == (202, {"taken": True})
+    assert (await listed(client))["queue"]["standing"] == "queued"
+    await dagrun.run(PAY, tools=toolset(pay()), journal=journal, run_id="own")
+    assert (await client.post("/api/runs/own/requeue")).status_code == 409
+
+
+async def test_a_run_that_no_worker_has_is_cancelled() -> None:
+    journal = MemoryJournal()
+    client = await submitted(journal)
+    assert (await client.post(f"/api/runs/{RUN}/suspend")).status_code == 409
+    assert (await client.post(f"/api/runs/{RUN}/cancel", {"step": "pay"})).status_code == 409
+    assert (await client.post(f"/api/runs/{RUN}/cancel", {"reason": "not wanted"})).status_code == 202
+    async with at_work(journal):
+        while (run := await listed(client))["stand"] != "ended":
+            await anyio.sleep(0.1)
+    assert (run["status"], "not wanted" in run["reason"]) == ("cancelled", True)
+    assert (await client.post(f"/api/runs/{RUN}/cancel")).status_code == 409
+
+
+async def test_who_may_only_look_puts_nothing_back() -> None:
+    journal = MemoryJournal()
+    await submitted(journal)
+    await set_aside(journal)
+    client = Client(page_of(journal, read_only=True))
+    assert (await client.post(f"/api/runs/{RUN}/requeue")).status_code in (403, 405)
+    assert (await client.post(f"/api/runs/{RUN}/cancel")).status_code in (403, 405)
+    assert (await listed(client))["queue"]["standing"] == "stuck"
