@@ -130,6 +130,7 @@ async def test_the_token_keeps_a_late_release_out(
     await thief.aclose()
 
 
+@pytest.mark.rigs(seconds=5)
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_processes_on_a_folder_carry_out_each_run_once(folder: Path, tmp_path: Path) -> None:
     """One of two is killed; nobody pays twice, and who is told to stop exits with 0."""

@@ -21,7 +21,15 @@ from typing import Final
 from dagrun.errors import JournalFailed
 from dagrun.journal.private_folders import QUEUE
 from dagrun.journal.queue import Departure, QueueStanding
-from dagrun.journal.run_folder import FILE_MODE, FOLDER_MODE, RunPaths, as_failure, check_file, check_folder
+from dagrun.journal.run_folder import (
+    FILE_MODE,
+    FOLDER_MODE,
+    RunPaths,
+    as_failure,
+    check_file,
+    check_folder,
+    sync_folder,
+)
 from dagrun.journal.sqlite.database import writing
 from dagrun.journal.sqlite.inbox import has_unseen
 from dagrun.journal.sqlite.pipes import ring
@@ -80,6 +88,9 @@ class QueueTable:
             if database.execute("PRAGMA user_version").fetchone()[0] == 0:
                 for statement in _TABLES:
                     database.execute(statement)
+                if self._durability is Durability.POWER:
+                    sync_folder(self.folder)
+                    sync_folder(self.folder.parent)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

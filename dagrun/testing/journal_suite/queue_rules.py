@@ -167,8 +167,8 @@ class QueueRules(Store):
             await queue.submit("later", FIRST, QueueTicket(build="old", not_before=time.time() + 3600))
             await queue.submit("elsewhere", FIRST, QueueTicket(build="old", pool="big"))
             held = await _claimed(queue, Wanted(refused={"old": ""}))
-            await anyio.sleep(0.6)
-            impatient = Wanted(refused=patient.refused, unfit_after=0.5)
+            await anyio.sleep(1.1)
+            impatient = Wanted(refused=patient.refused, unfit_after=1.0)
             assert await queue.claim(impatient) is None
             found = await _reasons(queue)
             assert found.pop(RUN) == (QueueStanding.STUCK, "its tools differ")
@@ -178,8 +178,8 @@ class QueueRules(Store):
                 "later": QueueStanding.QUEUED,
                 "elsewhere": QueueStanding.QUEUED,
             }
-            assert await queue.put_back(RUN)
             await held.aclose()
+            assert await queue.put_back(RUN)
             assert await queue.claim(impatient) is None  # it is in the queue for a moment; and a worker fits the others
             assert await queue.runs([QueueStanding.STUCK]) == []
             tapes = [await _claimed(queue) for _ in range(2)]
