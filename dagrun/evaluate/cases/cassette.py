@@ -77,7 +77,7 @@ class Cassette:
             JournalDamaged: The record is not what was written.
         """
         recorded = playable_events(run_id, await journal.read(run_id))
-        toolbox = _recorded_tools(recorded) if tools is None else toolbox_of(tools)
+        toolbox = recorded_tools(recorded) if tools is None else toolbox_of(tools)
         return cls(Case.model_validate(recorded_case(run_id, recorded, toolbox)), toolbox)
 
     async def run(self, **options: Any) -> RunResult:
@@ -118,7 +118,7 @@ def _ignore(event: Event) -> None:
     """Do nothing with an event."""
 
 
-def _recorded_tools(recorded: Sequence[Event]) -> Toolbox:
+def recorded_tools(recorded: Sequence[Event]) -> Toolbox:
     """Return tools of the contracts on record, that can return any plain JSON."""
     openings = [event.opening for event in recorded if isinstance(event, RunStarted | RunResumed) and event.opening]
     tools = recorded_toolbox(openings[-1])

@@ -143,12 +143,14 @@ def _write_case(
     route: RouteFile, runs: Sequence[PlannedRun], route_path: Path, records: Records, written: _Written
 ) -> None:
     """Write the golden task of a route, made of the latest run that can be played with stand-ins."""
+    from dagrun.evaluate.cases.recorded_case import playable_events
     from dagrun.evaluate.learning.route_cases import NoCase, route_case
 
     path = route_path.with_suffix(".yaml")
     for run in runs[:_TRIED]:
         try:
-            path.write_text(route_case(route, run, records.shown(run.run_id), route_path.name), encoding="utf-8")
+            events = playable_events(run.run_id, records.lines(run.run_id))
+            path.write_text(route_case(route, run, events, route_path.name), encoding="utf-8")
         except NoCase as error:
             written.no_case.setdefault(route.name, f"{run.run_id}: {error}")
         else:
