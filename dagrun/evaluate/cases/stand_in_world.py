@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,27 +88,30 @@ class Series:
     """
 
     def __init__(self, acts: Sequence[Act]) -> None:
-        self._series: list[tuple[tuple[dict[str, Any] | None, str | None], list[Act]]] = []
+        found: dict[tuple[str, str | None], tuple[tuple[dict[str, Any] | None, str | None], list[Act]]] = {}
         for act in acts:
             sort = (act.when, act.step)
-            known = next((series for other, series in self._series if other == sort), None)
-            if known is None:
-                self._series.append((sort, [act]))
-            else:
-                known.append(act)
-        self._series.sort(key=lambda one: (one[0][0] is None, one[0][1] is None))
+            found.setdefault((_key(act.when), act.step), (sort, []))[1].append(act)
+        self._series = sorted(found.values(), key=lambda one: (one[0][0] is None, one[0][1] is None))
         self._played: Counter[int] = Counter()
+        self._exact: dict[str, list[int]] = {}  # by arguments: a record has thousands of acts
+        for number, ((when, _), _) in enumerate(self._series):
+            if when is not None:
+                self._exact.setdefault(_key(when), []).append(number)
 
     def act_of(self, call: StandInCall) -> Act | str:
         """See `Script`."""
-        fitting = [number for number, (sort, _) in enumerate(self._series) if _is_for(call, *sort)]
-        exact = (number for number in fitting if self._series[number][0][0] == call.arguments)
-        number = next(exact, next(iter(fitting), None))
+        number = next(self._fitting(call), None)
         if number is None:
             return self._why_none(call)
         acts, played = self._series[number][1], self._played[number]
         self._played[number] += 1
         return acts[min(played, len(acts) - 1)]
+
+    def _fitting(self, call: StandInCall) -> Iterator[int]:
+        """Yield the numbers of the series that fit a call, those with exactly its arguments first."""
+        yield from (one for one in self._exact.get(_key(call.arguments), ()) if _is_for(call, *self._series[one][0]))
+        yield from (number for number, (sort, _) in enumerate(self._series) if _is_for(call, *sort))
 
     def _why_none(self, call: StandInCall) -> str:
         """Say that there is no act for a call, and where it differs from the nearest one that there is."""
@@ -117,6 +121,10 @@ class Series:
         )
         of_step = "" if sort[1] is None else f" of step {sort[1]}"
         return f"{text}; the nearest is that{of_step} when {shown(sort[0])}: {'; '.join(lines[:3])}"
+
+
+def _key(arguments: Mapping[str, Any] | None) -> str:
+    return json.dumps(arguments, sort_keys=True)
 
 
 def _is_for(call: StandInCall, when: dict[str, Any] | None, step: str | None) -> bool:
