@@ -218,6 +218,21 @@ async def test_a_damaged_run_does_not_hold_up_the_others(folder: Path) -> None:
     assert "record 1" in reason
 
 
+async def test_a_run_whose_files_are_not_safe_does_not_hold_up_the_others(folder: Path) -> None:
+    """It is left where it is, and named when nothing else is to be claimed; somebody may put it right."""
+    journal = await _submitted(folder, RUN, "next")
+    (folder / RUN / "journal.db").chmod(0o666)
+    tape = await _claimed(journal)
+    assert tape.run_id == "next"
+    with pytest.raises(JournalFailed, match="can be written by everybody"):
+        await journal.queue.claim(ANY)
+    (folder / RUN / "journal.db").chmod(0o600)
+    again = await _claimed(journal)
+    assert again.run_id == RUN
+    for each in (tape, again):
+        await each.aclose()
+
+
 async def test_a_locked_queue_is_named(folder: Path) -> None:
     """Nobody waits for ever; the error says which file, and why."""
     journal = await _submitted(folder, RUN)

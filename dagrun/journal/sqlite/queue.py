@@ -165,6 +165,7 @@ class SQLiteQueue:
     def _claim(self, wanted: Wanted) -> TakenRun | None:
         if not self._table.is_there:
             return None
+        failure: JournalFailed | None = None
         with self._table.transaction() as rows:
             self._leave_unfit(rows, wanted)
             for row in rows.execute(_NEXT, (*_filter(wanted), time.time())).fetchall():
@@ -182,9 +183,13 @@ class SQLiteQueue:
                     _set_aside(rows, row, str(error))
                 except (RunHeld, RunNotFound):  # it was opened or deleted just now
                     continue
+                except JournalFailed as error:  # perhaps of its own files, which must not hold up the others
+                    failure = failure or error
                 else:
                     _take(rows, submitted, takeovers)
                     return taken
+        if failure is not None:
+            raise failure
         return None
 
     def _leave_unfit(self, rows: sqlite3.Connection, wanted: Wanted) -> None:
