@@ -22,7 +22,8 @@ from dagrun.observe.view.old_run_json import OLD
 
 MAKER: Final = "dagrun report"  # marks our own pages, which may be overwritten
 
-_INDENT: Final = re.compile(r"^ +|^//.*\n", re.MULTILINE)  # of the script, which has no text over several lines
+# Indents and lines of comments of the script, which has no text over several lines.
+_UNREAD: Final = re.compile(r"^ *(?://.*\n|/\*\*.*\*/\n)?", re.MULTILINE)
 _NOTHING: Final[tuple[Any, ...]] = (None, "", False, 0, 0.0, [])
 
 
@@ -38,7 +39,7 @@ def report_page(view: Mapping[str, Any], *, title: str = "", max_boxes: int = DE
     style, script = (
         files("dagrun.observe.report").joinpath(name).read_text("utf-8") for name in ("report.css", "report.js")
     )
-    script = _INDENT.sub("", script)
+    script = _UNREAD.sub("", script)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "

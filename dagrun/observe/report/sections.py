@@ -158,12 +158,18 @@ def _ceilings(ceilings: list[View]) -> Markup | None:
     shown = []
     for ceiling in ceilings:
         name, used, limit = ceiling["name"], ceiling["used"], ceiling["limit"]
-        texts = [seconds_text(one) if name == "max_seconds" else f"{one:g}" for one in (used, limit)]
-        label = f"{name.replace('max_', '')}: {texts[0]} of {texts[1]}"
+        label = f"{name.replace('max_', '')}: {_amount(name, used)} of {_amount(name, limit)}"
         part = min(1.0, used / limit) if limit else 1.0
         bar = tag("i", class_="meter", style=f"--part:{part:.3f}", aria_hidden="true")
         shown.append(tag("li", label, bar, class_="full" if part >= 1 else None))
     return tag("ul", *shown, class_="ceilings", aria_label="Ceilings")
+
+
+def _amount(name: str, figure: float) -> str:
+    """Write what is used of a ceiling, or the ceiling itself, in its unit."""
+    if name == "max_seconds":
+        return seconds_text(figure)
+    return f"{figure:,.4f}".rstrip("0").rstrip(".")
 
 
 # What needs a look ----------------------------------------------------------------------------------------------------

@@ -53,11 +53,12 @@ function row(run) {
     make("td", badge(runLook(run)), run.questions ? make("span.asks", ` ${run.questions} to answer`) : null, run.queue && make("small", run.queue.words)),
     make("td", make("a", { href: page(`r/${run.run_id}`) }, run.run_id)),
     make("td.what", { title: run.goal || run.command }, run.goal || run.command || "a plan", isBad ? make("small", run.reason) : null, run.queue && run.queue.reason !== run.reason ? make("small", run.queue.reason) : null),
-    make("td", progress(run.counts, run.steps), make("small", `${run.settled} of ${run.steps}`)),
+    make("td", progress(run.counts, run.steps), make("small", `${run.settled.toLocaleString("en")} of ${run.steps.toLocaleString("en")}`)),
     make("td", run.began ? make("time", { title: new Date(run.began * 1000).toString() }, ago(run.began)) : ""));
 }
 
 function ago(then) {
-  const seconds = Date.now() / 1000 - then;
-  return seconds < 86_400 ? `${span(Math.max(0, Math.floor(seconds)))} ago` : new Date(then * 1000).toLocaleDateString();
+  const seconds = Math.max(0, Math.floor(Date.now() / 1000 - then));
+  if (seconds < 60) return `${seconds} s ago`;
+  return seconds < 86_400 ? `${span(seconds)} ago` : new Date(then * 1000).toLocaleDateString();
 }

@@ -151,7 +151,7 @@ export class RunPage {
     this.lookAtQueue(run);
     const resume = ["interrupted", "waiting"].includes(run.stand) && !this.queue ? ["dagrun", "resume", run.id, ...(run.labels.again ?? [])].join(" ") : "";
     const isLive = run.stand === "running" && !this.readOnly, work = planner.at(-1);
-    const facts = [run.id && `run ${run.id}`, this.queue?.words ?? (run.owner || "no process"), run.tokens && `${run.tokens} tokens`, run.cost && `cost ${run.cost}`, run.began && `began ${new Date(run.began * 1000).toLocaleString()}`];
+    const facts = [run.id && `run ${run.id}`, this.queue?.words ?? (run.owner || "no process"), run.tokens && `${run.tokens.toLocaleString("en")} tokens`, run.cost && `cost ${+run.cost.toFixed(4)}`, run.began && `began ${new Date(run.began * 1000).toLocaleString()}`];
     fill(this.facts, make("h1", badge(state), " ", goal), run.reason && run.stand !== "running" ? make("p.reason", run.reason) : null,
       this.queue?.reason && this.queue.reason !== run.reason ? make("p.reason", this.queue.reason) : null,
       make("p.soft", this.clock, ` · ${facts.filter(Boolean).join(" · ")}`),
