@@ -52,8 +52,9 @@ def openapi_tools(
     """Make a tool of each operation of an HTTP service that an OpenAPI document describes.
 
     A tool has the name of its operationId, or else of method and path. Parameters of path, query and headers are
-    arguments by their names, the body is the argument ``body``; cookies and credentials are none. What comes back is
-    JSON, a text, or for anything else an `Artifact`; of 204, null.
+    arguments by their names, the body is the argument ``body``; cookies and credentials are none. A file, in a form or
+    as the whole body, is an `Artifact` or a text. What comes back is JSON, a text, or for anything else an `Artifact`;
+    of 204, null.
 
     GET, HEAD and OPTIONS only read; PUT and DELETE are idempotent; POST and PATCH are effectful, unless the document
     declares an ``Idempotency-Key``, which gets the key of the step. ``x-dagrun-effect`` in the document says otherwise,
