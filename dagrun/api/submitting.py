@@ -11,8 +11,6 @@ from functools import partial
 from secrets import token_hex
 from typing import Any, Final, Unpack
 
-import anyio
-
 from dagrun.api.checking import AnyPlan, CheckedPlans, first_plan, toolbox_of
 from dagrun.api.engine import stored_inputs
 from dagrun.api.options import SubmitOptions, lists_options, must_fit, must_make_sense
@@ -33,7 +31,6 @@ from dagrun.model.value import to_json
 from dagrun.runtime.record.recorder import text_writer
 from dagrun.runtime.run_options import RunOptions, with_defaults
 
-LOOK_EVERY: Final = 0.1  # seconds between two looks for new records; a look without news costs one query
 _OF_A_RUN: Final = frozenset(RunOptions.__annotations__)
 
 
@@ -105,7 +102,7 @@ async def follow(run_id: str, *, journal: Journal) -> AsyncIterator[Event]:
             yield event if redactor is None else as_shown(event, redactor)
         if news and isinstance(news[-1], RunEnded):
             return
-        await anyio.sleep(LOOK_EVERY)
+        await follower.wait()
 
 
 async def cancel(run_id: str, *, journal: Journal, reason: str = "", by: str = "") -> bool:
@@ -146,7 +143,7 @@ async def cancel(run_id: str, *, journal: Journal, reason: str = "", by: str = "
             is_due = False
             order = ControlLetter(key=key, control="cancel", after=follower.seq, reason=reason, by=by or "the host")
             await journal.post(run_id, order.model_dump_json().encode())
-        await anyio.sleep(LOOK_EVERY)
+        await follower.wait()
 
 
 async def requeue(run_id: str, *, journal: Journal) -> bool:

@@ -6,15 +6,22 @@ does not go on from the one before it is noticed, as it is when a whole record i
 
 from __future__ import annotations
 
+from typing import Final
+
+import anyio
+
 from dagrun.errors import JournalDamaged
 from dagrun.journal.hash_chain import Chain, verify
-from dagrun.model.journal import FollowsRecords, Journal, Line
+from dagrun.model.journal import FollowsRecords, Journal, Line, TellsRecords
+
+LOOK_EVERY: Final = 0.1  # seconds between two looks, where nobody tells; a look without news costs two looks at files
+_LATEST: Final = 60.0
 
 
 class RecordFollower:
     """Reads one run again and again, each record once.
 
-    It never waits for records: whoever uses it decides when it looks. Only one look at a time.
+    A look never waits for records: whoever uses it decides when it looks, or waits by `wait`. Only one look at a time.
 
     Args:
         journal: The journal with the record.
@@ -29,6 +36,7 @@ class RecordFollower:
         self._journal = journal
         self._run_id = run_id
         self._chain: Chain | None = None
+        self._pause = LOOK_EVERY
 
     @property
     def seq(self) -> int:
@@ -55,6 +63,19 @@ class RecordFollower:
         if fault is not None:
             raise JournalDamaged(self._run_id, fault.seq, fault.reason)
         return lines
+
+    async def wait(self) -> None:
+        """Wait until there may be something new: until the owner of the run tells so, or a moment has passed.
+
+        Raises:
+            RunNotFound: There is no run with this id, or not any more.
+            JournalFailed: The records cannot be read now.
+        """
+        if not isinstance(self._journal, TellsRecords):
+            await anyio.sleep(LOOK_EVERY)
+            return
+        is_told = await self._journal.wait_after(self._run_id, self.seq, self._pause)
+        self._pause = LOOK_EVERY if is_told else min(2 * self._pause, _LATEST)
 
     async def _read_again(self, chain: Chain) -> list[Line]:
         lines = await self._journal.read(self._run_id)

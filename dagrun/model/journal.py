@@ -270,6 +270,27 @@ class FollowsRecords(Protocol):
 
 
 @runtime_checkable
+class TellsRecords(Protocol):
+    """A journal in which the owner of a run tells other processes of new records. This is optional: else they look."""
+
+    async def wait_after(self, run_id: str, seq: int, seconds: float) -> bool:
+        """Wait until a run has records after *seq*, or has changed hands; for *seconds* at most, or less.
+
+        Args:
+            run_id: The run.
+            seq: The number of the last record that is known.
+            seconds: How long to wait at most.
+
+        Returns:
+            Whether there is something new, as far as is known.
+
+        Raises:
+            RunNotFound: There is no run with this id.
+        """
+        ...
+
+
+@runtime_checkable
 class MarksRecords(Protocol):
     """A journal that can say cheaply which records have changed, for lists of many runs. This is optional."""
 

@@ -30,7 +30,6 @@ Order = Literal["cancel", "suspend"]
 
 NOBODY: Final = 5
 PATIENCE: Final = 10.0  # seconds until a run should have reacted, besides the grace periods of its calls
-LOOK_EVERY: Final = 0.05  # seconds; a look without news costs two looks at files
 
 
 class RunOrder:
@@ -96,7 +95,7 @@ class RunOrder:
                     return self._say("done", told[0])
                 if not is_held:
                     return self._nobody()
-                await anyio.sleep(LOOK_EVERY)
+                await follower.wait()
         return self._say("ignored", f"{held.owner} has not reacted; an older dagrun takes answers, and no orders")
 
     async def _cancel_on_record(self) -> int:

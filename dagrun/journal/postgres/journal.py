@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from asyncpg import Connection, Record
 
-    from dagrun.journal.postgres.queue import PostgresQueue
+    from dagrun.journal.postgres.queue import JournalAccess, PostgresQueue
 
 T = TypeVar("T")
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
@@ -275,19 +275,21 @@ class PostgresJournal(Readable):
     def queue(self) -> PostgresQueue:
         """The runs that were submitted, for workers on any machine; see `dagrun.journal.queue.RunQueue`."""
         if self._queue is None:
-            from dagrun.journal.postgres.queue import JournalAccess, PostgresQueue  # here: most runs are not submitted
+            from dagrun.journal.postgres.queue import PostgresQueue  # here: most runs are not submitted
 
-            access = JournalAccess(
-                sql=self._sql,
-                seconds=self._lease_seconds,
-                ask=self._ask,
-                records=self._locked_records,
-                new_files=self._new_files,
-                tape=self._tape_of,
-                keeper=self._started_keeper,
-            )
-            self._queue = PostgresQueue(access)
+            self._queue = PostgresQueue(self._access())
         return self._queue
+
+    async def wait_after(self, run_id: str, seq: int, seconds: float) -> bool:
+        """Wait for records of a run after *seq*, of which its owner tells; see `TellsRecords`.
+
+        Raises:
+            RunNotFound: There is no run of this name.
+            JournalFailed: The server does not answer.
+        """
+        from dagrun.journal.postgres.followers import Followers
+
+        return await Followers(self._access()).wait(run_id, seq, seconds)
 
     async def aclose(self) -> None:
         """Close the connections. Tapes that are still open fail."""
@@ -296,6 +298,19 @@ class PostgresJournal(Readable):
             await self._loop_thread.aclose(self._connections.aclose)
 
     # ------------------------------------------------------------------------------------------------------------------
+
+    def _access(self) -> JournalAccess:
+        from dagrun.journal.postgres.queue import JournalAccess
+
+        return JournalAccess(
+            sql=self._sql,
+            seconds=self._lease_seconds,
+            ask=self._ask,
+            records=self._locked_records,
+            new_files=self._new_files,
+            tape=self._tape_of,
+            keeper=self._started_keeper,
+        )
 
     def _thread(self) -> LoopThread:
         if self._loop_thread is None:

@@ -6,9 +6,10 @@ nor an error, and only a failed renewal shows that it is dead.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -19,6 +20,8 @@ from dagrun.journal.write_queue import Callback
 
 if TYPE_CHECKING:
     from asyncpg import Connection
+
+FOLLOWED: Final = 30.0  # seconds for which an owner tells of its records after it has heard of a follower
 
 
 class LeaseKeeper:
@@ -35,7 +38,18 @@ class LeaseKeeper:
         self._runs: dict[int, tuple[PostgresWriter, Callback]] = {}  # by the number of the run
         self._lost_connection = anyio.Event()
         self._on_queue: list[Callable[[str | None], None]] = []
+        self._followers: dict[str, list[Callback]] = {}  # by the id of the run
         self.is_listening = False
+
+    def follow(self, run_id: str, notify: Callback) -> None:
+        """Call *notify* whenever the owner of a run, in any process, tells of it; in the thread of the journal."""
+        self._followers.setdefault(run_id, []).append(notify)
+
+    def unfollow(self, run_id: str, notify: Callback) -> None:
+        """Call *notify* no more."""
+        self._followers[run_id].remove(notify)
+        if not self._followers[run_id]:
+            del self._followers[run_id]
 
     def listen(self, notify: Callable[[str | None], None]) -> None:
         """Call *notify* in the thread of the journal with the pool whenever a run is queued; `None` may be any pool."""
@@ -100,6 +114,7 @@ class LeaseKeeper:
         connection.add_termination_listener(lambda _: self._lost_connection.set())
         await connection.add_listener(self._connections.sql.channel, self._on_letter)
         await connection.add_listener(self._connections.sql.queue.channel, self._on_queued)
+        await connection.add_listener(self._connections.sql.news.channel, self._on_news)
         self.is_listening = True
         # Letters may have been posted, and runs queued, while there was no connection.
         for _, notify_letter in list(self._runs.values()):
@@ -130,9 +145,18 @@ class LeaseKeeper:
         for notify in list(self._on_queue):
             notify(str(payload))
 
+    def _on_news(self, _connection: object, _pid: int, _channel: str, payload: Any) -> None:
+        for notify in list(self._followers.get(str(payload), ())):
+            notify()
+
     def _on_letter(self, _connection: object, _pid: int, _channel: str, payload: Any) -> None:
         # Any client of the server may send anything on the channel.
         with suppress(ValueError):
-            kept = self._runs.get(int(payload))
-            if kept is not None:
+            number = int(payload)
+            kept = self._runs.get(abs(number))
+            if kept is None:
+                return
+            if number < 0:  # no letter: somebody follows the run
+                kept[0].followed_until = time.monotonic() + FOLLOWED
+            else:
                 kept[1]()

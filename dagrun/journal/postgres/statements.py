@@ -21,6 +21,22 @@ _LOCK: Final = 0x64616772756E  # "dagrun": the advisory lock held while tables a
 MOST_LETTERS: Final = 64  # fetched at a time: a process that posts many must not be able to fill the memory
 
 
+class NewsSql:
+    """The statements by which owners of runs tell followers of new records; see `dagrun.journal.postgres.followers`.
+
+    Args:
+        schema: The name of the schema, already checked.
+    """
+
+    def __init__(self, schema: str) -> None:
+        self.channel = f"{schema}.records"
+        # On the channel of letters, a number below zero: it means nothing to an owner of an earlier version.
+        self.follow = f"""SELECT seq, expires > clock_timestamp() AS is_running,
+                pg_notify('{schema}.letters', (-number)::text)
+            FROM "{schema}".runs WHERE run_id = $1"""
+        self.tell = f"SELECT pg_notify('{self.channel}', $1)"
+
+
 class Sql:
     """The statements for one schema.
 
@@ -33,7 +49,12 @@ class Sql:
     fence: ClassVar[str] = "token = $2 AND seq = $6 AND digest = $7"
 
     def __init__(self, schema: str) -> None:
-        self.schema, self.channel, self.queue = schema, f"{schema}.letters", QueueSql(schema)
+        self.schema, self.channel, self.queue, self.news = (
+            schema,
+            f"{schema}.letters",
+            QueueSql(schema),
+            NewsSql(schema),
+        )
         # Every name has its schema: the search path of the server is not ours to rely on.
         tables = f'"{schema}"'
         runs, records, letters = f"{tables}.runs", f"{tables}.records", f"{tables}.letters"

@@ -5,6 +5,7 @@ Each unit becomes durable as a whole or not at all.
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -68,6 +69,7 @@ class PostgresWriter(WriteQueue):
 
     Attributes:
         seen_letters: The letters that the run has seen when its tape is closed.
+        followed_until: Until when somebody wants to be told of new records, by the monotonic clock.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class PostgresWriter(WriteQueue):
         self._chain = chain
         self.left = left
         self.seen_letters: list[str] = []
+        self.followed_until = 0.0
         self._wakeup: anyio.Event | None = None
 
     def _wake_writer(self) -> None:  # called in the thread of the run
@@ -181,6 +184,14 @@ class PostgresWriter(WriteQueue):
             self.left.last = batch[-1]
         await self._move_anchor(AnchorMark(chain.seq, chain.digest, self.claim.token))
         self._acknowledge(chain.seq)
+        await self._tell()
+
+    async def _tell(self) -> None:
+        """Tell those who follow the run that there is something new."""
+        if time.monotonic() < self.followed_until:
+            tell, run_id = self._connections.sql.news.tell, self.claim.run_id
+            with suppress(JournalFailed):  # they look by themselves, a little later
+                await self._connections.ask(lambda connection: connection.execute(tell, run_id))
 
     async def _add(self, connection: Connection, texts: list[str], digests: list[str]) -> None:
         """Add records after the last one, unless they were added before a connection was lost."""
@@ -243,6 +254,7 @@ class PostgresWriter(WriteQueue):
                 await self._connections.ask(self._release_to_queue)
             else:
                 await self._connections.ask(lambda connection: connection.execute(release, claim.number, claim.token))
+            await self._tell()
 
     async def _release_to_queue(self, connection: Connection) -> None:
         assert self.left is not None
