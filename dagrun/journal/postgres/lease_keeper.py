@@ -113,8 +113,8 @@ class LeaseKeeper:
         """Renew and listen until the connection is lost."""
         connection.add_termination_listener(lambda _: self._lost_connection.set())
         await connection.add_listener(self._connections.sql.channel, self._on_letter)
-        await connection.add_listener(self._connections.sql.queue.channel, self._on_queued)
         await connection.add_listener(self._connections.sql.news.channel, self._on_news)
+        await connection.add_listener(self._connections.sql.queue.channel, self._on_queued)
         self.is_listening = True
         # Letters may have been posted, and runs queued, while there was no connection.
         for _, notify_letter in list(self._runs.values()):
