@@ -160,7 +160,7 @@ def send_raw(kind: str, size: int, text: str) -> None:
             mine.getpeername()
         except OSError:
             continue
-        mine.sendall(struct.pack(">cQ", kind.encode(), size) + text.encode())
+        mine.sendall(struct.pack(">Q", len(kind) + size) + kind.encode() + text.encode())
     time.sleep(600)
 
 
