@@ -230,6 +230,21 @@ async def cancelled(journal: MemoryJournal) -> None:
         await run.result()
 
 
+async def cancelled_at_once(journal: MemoryJournal) -> None:
+    """Nothing has begun."""
+    async with dagrun.start(Plan(steps=PAIR), tools=[look, send], journal=journal, run_id="r") as run:
+        run.cancel()
+        await run.result()
+
+
+async def cancelled_while_it_was_planned(journal: MemoryJournal) -> None:
+    """The planner had not answered."""
+    async with dagrun.start(goal="look", tools=[look, send], planner=Writer(), journal=journal, run_id="r") as run:
+        await anyio.sleep(0.25)
+        run.cancel()
+        await run.result()
+
+
 class Writer:
     """Writes a plan step by step, with a step that is none, then a good one; and wants to see what comes of it."""
 
@@ -327,8 +342,17 @@ class Limited(Exception):
 
 
 KINDS = (
-    rich, stopped_and_resumed, spliced_by_its_host, cancelled, written_for_a_goal, judged, in_doubt, wrong_in_many_ways
-)  # fmt: skip
+    rich,
+    stopped_and_resumed,
+    spliced_by_its_host,
+    cancelled,
+    cancelled_at_once,
+    cancelled_while_it_was_planned,
+    written_for_a_goal,
+    judged,
+    in_doubt,
+    wrong_in_many_ways,
+)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

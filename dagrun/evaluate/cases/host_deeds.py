@@ -55,28 +55,31 @@ async def run_with_host(
         if isinstance(event, _ENDS) and event.state.is_settled:
             ended[event.step].set()
 
+    todo = list(zip(deeds, patches_of(deeds), strict=True))
     async with start(plan, on_event=see, **options) as run, anyio.create_task_group() as tasks:
 
         async def act() -> None:
-            for deed, patch in zip(deeds, patches_of(deeds), strict=True):
+            for deed, patch in todo:
                 if deed.after:
                     await ended[deed.after].wait()
                 await anyio.sleep(deed.takes)
-                try:
-                    await _do(run, deed, patch)
-                except (SpliceRefused, ContractError, StepNotFound) as error:
-                    strange.append(f"the host cannot do what it did: {shorten(str(error))}")
+                await _do(run, deed, patch, strange)
 
+        while todo and not (todo[0][0].after or todo[0][0].takes):
+            await _do(run, *todo.pop(0), strange)  # before anything has begun
         tasks.start_soon(act)
         result = await run.result()
         tasks.cancel_scope.cancel()
     return result
 
 
-async def _do(run: Run, deed: HostDeed, patch: Patch | None) -> None:
-    if patch is not None:
-        await run.splice(patch)
-    elif deed.goal is not None:
-        await run.change_goal(deed.goal)
-    else:
-        run.cancel(None if deed.cancel == "*" else deed.cancel, deed.reason)
+async def _do(run: Run, deed: HostDeed, patch: Patch | None, strange: list[str]) -> None:
+    try:
+        if patch is not None:
+            await run.splice(patch)
+        elif deed.goal is not None:
+            await run.change_goal(deed.goal)
+        else:
+            run.cancel(None if deed.cancel == "*" else deed.cancel, deed.reason)
+    except (SpliceRefused, ContractError, StepNotFound) as error:
+        strange.append(f"the host cannot do what it did: {shorten(str(error))}")

@@ -42,6 +42,7 @@ _NOT_CALLED: Final = ErrorKind.BAD_ARGUMENTS
 # The tool has returned, and what it returned is not on record.
 _UNSEEN: Final = frozenset((ErrorKind.SUCCESS_CONDITION, ErrorKind.CONDITION_MISMATCH))
 _RECONCILED: Final = "reconcile of "
+_ASKED_ANEW: Final = "it is asked"  # after the run was resumed
 
 
 @dataclass(slots=True)
@@ -101,6 +102,8 @@ class _PlannerRequest:
 
     def replies(self) -> Iterator[dict[str, Any]]:
         """Yield the replies to its calls, with the fields of a `PlannerReply`."""
+        if self.result not in ("", "stopped") and not self.calls and not self.edits:
+            return  # it was cut off, and made once more after the run was resumed
         about = [step for step in self.about if step]
         named = {"about": about} if about else {}
         yield from (named | reply for call in self.calls[:-1] if (reply := call.reply()))
@@ -109,9 +112,9 @@ class _PlannerRequest:
     def _last(self) -> dict[str, Any]:
         last = self.calls[-1] if self.calls else None
         is_open = self.result in ("", "stopped") and not self.edits
-        if last is None or is_open or (last.was_late and not self.edits):
+        if is_open or ((last is None or last.was_late) and not self.edits):
             return {"takes": FOREVER}
-        takes = _seconds(last.seconds)
+        takes = 0.0 if last is None else _seconds(last.seconds)
         found: dict[str, Any] = {"takes": takes} if takes else {}
         if self.edits or self.answer:
             found |= self._proposal()
@@ -334,6 +337,8 @@ class _RecordReader:
         """Note a deed; it follows the last end of a step, so that it fits runs that are a little faster or slower."""
         step, ended = self._latest if self._latest[1] >= self._done else ("", self._done)
         takes = _seconds(at - ended)
+        if not step and self._open:
+            takes = max(takes, 0.001)  # calls had begun before
         after = {"after": step} if step else {}
         self._run.host.append({**after, **({"takes": takes} if takes else {}), **deed})
         self._done = at
@@ -363,7 +368,7 @@ class _RecordReader:
             return  # a stand-in does not ask
         answer = event.answer
         if answer is None or event.reason:  # nobody has answered: in time, or at all
-            if not event.reason.startswith(NO_APPROVER):
+            if not event.reason.startswith((NO_APPROVER, _ASKED_ANEW)):
                 self._reply(question, {"takes": FOREVER})
             return
         if event.hides_value:
@@ -387,6 +392,7 @@ class _RecordReader:
             case events.ReplanRequested():
                 self._run.has_planner = True
             case events.DraftStarted():
+                self._run.has_planner = True
                 self._first = _PlannerRequest((), is_draft=True)
             case events.ReplanStarted():
                 self._requests[event.number] = _PlannerRequest(event.steps)
@@ -426,7 +432,7 @@ class _RecordReader:
             request, self._first = self._first, None
         else:
             request = None  # the planner was not asked
-        if request is not None and (request.calls or request.edits):
+        if request is not None:
             request.result, request.reason, request.more = event.result, event.reason, event.more
             self._run.replies += request.replies()
 
