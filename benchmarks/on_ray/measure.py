@@ -13,6 +13,7 @@
 - *dies*: a tool ends its process: with an effect, and without.
 - *kills*: the process of a payment that is under way is killed, again and again.
 - *blocked*: the loop of this program stands still for three seconds, in which it hears nothing.
+- *silent*: it stands still for twelve seconds: when the worker ends the call that nobody seems to wait for.
 - *files*: a file of 1 MiB from one call to another, without a shared folder.
 - *node*: all processes of a node stand still at once, as when its power is cut, with half of eight calls on it.
 
@@ -177,7 +178,7 @@ async def kills(world: World) -> Facts:
     chance, states, killed = random.Random(1), Counter[str](), 0
     log = world.folder / "payments"
     log.touch()
-    for _ in range(6 if world.is_quick else 50):
+    while killed < (5 if world.is_quick else 50):
         before = len(log.read_text().splitlines())
         steps = [on_ray("pay", f"s{number}", folder=str(world.folder), seconds=0.3) for number in range(4)]
         paying = asyncio.create_task(world.run(*steps))
@@ -198,6 +199,20 @@ async def blocked(world: World) -> Facts:
     time.sleep(3)  # noqa: ASYNC251  (on purpose)
     result = await waiting
     return {"attempts": sum(len(step.attempts) for step in result.steps.values()), "status": str(result.status)}
+
+
+async def silent(world: World) -> Facts:
+    """A program that says nothing for longer than a worker waits for it."""
+    plan = Plan(steps=[on_ray("linger", "s", folder=str(world.folder), name="s")])
+    async with dagrun.start(plan, **world.options()) as run:
+        await asyncio.sleep(0.5)
+        begin = time.time()
+        time.sleep(12)  # noqa: ASYNC251  (on purpose)
+        ended = world.folder / "s.ended"
+        seconds = float(ended.read_text()) - begin if ended.exists() else None
+        run.cancel()
+        result = await run.result()
+    return {"ended_after_s": seconds, "state": str(result.steps["s"].state)}
 
 
 async def files(world: World) -> Facts:
@@ -231,7 +246,7 @@ async def node(world: World) -> Facts:
 # All of it ------------------------------------------------------------------------------------------------------------
 
 SCENES: Final[tuple[Callable[[World], Awaitable[Facts]], ...]] = (
-    chain, wide, naps, cancel, early, dies, kills, blocked, files, node,
+    chain, wide, naps, cancel, early, dies, kills, blocked, silent, files, node,
 )  # fmt: skip
 
 MUSTS: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
@@ -243,6 +258,7 @@ MUSTS: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
     "an effect is in doubt, and made once": lambda facts: _ended(facts, "paying") == ("unknown", 1),
     "no payment happens twice": lambda facts: facts["kills"]["kills"] > 0 and facts["kills"]["twice"] == 0,
     "a blocked loop loses no call": lambda facts: facts["blocked"] == {"attempts": 4, "status": "succeeded"},
+    "a worker without its run ends its calls": lambda facts: 9 < (facts["silent"]["ended_after_s"] or 0) < 11,
     "files travel without a shared folder": lambda facts: facts["files"]["bytes"] == 1 << 20,
     "a lost node is known after 3 s": lambda facts: facts["node"]["noticed"] == 4 and facts["node"]["known_s"] <= 3,
     "and its read steps succeed": lambda facts: facts["node"].get("succeeded") == 8,

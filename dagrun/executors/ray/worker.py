@@ -37,7 +37,8 @@ class RayWorker:
         self._number = 0  # of answers with messages, which may overtake each other
         self._held = asyncio.Event()  # set to let the question go that is held
         self._heard = asyncio.get_running_loop().time()
-        self._tasks: TaskGroup | None = None
+        self._tasks = TaskGroup()  # open while `run` runs
+        self._is_open = asyncio.Event()
 
     async def place(self) -> str:
         """Return where this is: the address and the id of the node, and the id of the process."""
@@ -49,7 +50,8 @@ class RayWorker:
     async def run(self) -> None:
         """Own the calls until the run is silent for too long, then end them: it is over when all have ended."""
         loop = asyncio.get_running_loop()
-        async with TaskGroup() as self._tasks:
+        async with self._tasks:
+            self._is_open.set()
             # A deadline that moves, and no event that says so.
             while (seconds := self._heard + self._max_silence - loop.time()) > 0:  # noqa: ASYNC110
                 await asyncio.sleep(seconds)
@@ -60,7 +62,7 @@ class RayWorker:
 
         The number is 0 without messages; the answers with messages are numbered from 1.
         """
-        assert self._tasks is not None, "run comes first"
+        await self._is_open.wait()  # calls of an actor may overtake each other
         self._heard = asyncio.get_running_loop().time()
         for id, data in messages:
             if data == STOP:
