@@ -65,6 +65,7 @@ LIGHT = HEAVY | {"asyncio", "dagrun.api", "dagrun.graph", "dagrun.runtime", "dag
 # What a plain run does not need. networkx judges only plans whose steps are out of order.
 UNUSED = (HEAVY - {"anyio", "pydantic"}) | {
     "dagrun.executors.processes",
+    "dagrun.executors.wire",
     "dagrun.graph.fold",
     "dagrun.graph.patches.apply_patch",
     "dagrun.llm.language_model",
