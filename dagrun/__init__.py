@@ -58,6 +58,9 @@ if TYPE_CHECKING:
         WrongRecordKey,
     )
     from dagrun.evaluate.cases.cassette import Cassette
+    from dagrun.evaluate.comparison.compare import compare
+    from dagrun.evaluate.comparison.comparison import WayComparison
+    from dagrun.evaluate.comparison.ways import Way
     from dagrun.evaluate.learning.memory_planner import MemoryPlanner
     from dagrun.evaluate.metrics.metrics import Metrics
     from dagrun.evaluate.metrics.read_runs import metrics
@@ -184,6 +187,9 @@ _NAMES = {
     "dagrun.critics.schemas": "SchemaCritic",
     "dagrun.decide.durations": "Durations",
     "dagrun.evaluate.cases.cassette": "Cassette",
+    "dagrun.evaluate.comparison.compare": "compare",
+    "dagrun.evaluate.comparison.comparison": "WayComparison",
+    "dagrun.evaluate.comparison.ways": "Way",
     "dagrun.evaluate.learning.memory_planner": "MemoryPlanner",
     "dagrun.evaluate.metrics.metrics": "Metrics",
     "dagrun.evaluate.metrics.read_runs": "metrics",
@@ -431,6 +437,8 @@ __all__ = [
     "Usage",
     "Variant",
     "Verdict",
+    "Way",
+    "WayComparison",
     "Worker",
     "WorkerDied",
     "WorkerLost",
@@ -441,6 +449,7 @@ __all__ = [
     "cancel",
     "check",
     "check_tools",
+    "compare",
     "dep",
     "draft",
     "env",

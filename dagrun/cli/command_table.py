@@ -151,6 +151,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "prompt": ("dagrun.cli.commands.prompt:prompt", "Print the prompt that a planner sends to its model."),
     "schema": ("dagrun.cli.commands.tools:schema", "Print the JSON Schema of plans or of events."),
     "eval": ("dagrun.cli.commands.evaluate.eval:evaluate", "Carry out golden tasks, and say what is not as expected."),
+    "compare": (
+        "dagrun.cli.commands.evaluate.compare:compare",
+        "Carry out goals by several ways, and say which is better.",
+    ),
     "bench": ("dagrun.cli.commands.bench:bench", "Measure how much time a plan saves by running in parallel."),
     "sim": ("dagrun.cli.commands.evaluate.sim:sim", "Simulate runs of a plan, and call no tool."),
     "config": ("dagrun.cli.commands.config:config", "Show the settings; say which files of settings are trusted."),
@@ -159,7 +163,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 
 # The headings of the help page, each with its commands; what no heading has comes last.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Plans": ("run", "check", "show", "eval", "sim", "bench"),
+    "Plans": ("run", "check", "show", "eval", "compare", "sim", "bench"),
     "Goals": ("do", "plan", "prompt"),
     "Running and waiting runs": ("resume", "retry", "approve", "answer", "cancel", "suspend", "serve"),
     "Runs for workers": ("submit", "worker", "follow", "requeue"),

@@ -15,6 +15,8 @@ from dagrun.model.toolbox import AnyTool
 # Costs are counted in whole units, this many to 1 of the currency: sums of floats drift, and 0.1 is not a float.
 COST_UNITS: Final = 10**9
 
+OF_ALL_RUNS: Final = " of all runs"  # behind the name of a ceiling that several runs share
+
 
 class Kind(Enum):
     """The thing that a ceiling counts."""
@@ -189,7 +191,7 @@ class Budget:
         if max_cost is not None and not 0 < max_cost < math.inf:
             raise ContractError(f"max_cost must be positive and finite, got {max_cost!r}")
         self.ceilings = Ceilings(
-            attempts=max_attempts, tokens=max_tokens, cost=max_cost, calls=calls, whose=" of all runs"
+            attempts=max_attempts, tokens=max_tokens, cost=max_cost, calls=calls, whose=OF_ALL_RUNS
         )
         if not self.ceilings.accounts:
             raise ContractError("a budget has at least one ceiling")

@@ -43,14 +43,15 @@ STOPPING: Final = ("cancel", "suspend")
 RECORDS: Final = ("runs", "serve", "inspect", "report", "replay", "journal", "prune")
 MEASURING: Final = ("metrics", "learn")
 MCP: Final = ("mcp",)
-TRYING: Final = ("eval", "sim", "bench")
+JUDGING: Final = ("eval", "compare")
+TRYING: Final = ("sim", "bench")
 SCHEMAS: Final = ("schema",)
 SETUP: Final = ("new", "tools", "config", "completion")
 
 
 def pages() -> dict[str, str]:
     """Return the text of every page by its file name."""
-    others = {*GOALS, *WAITING, *QUEUED, *STOPPING, *RECORDS, *MEASURING, *TRYING, *MCP, *SCHEMAS, *SETUP}
+    others = {*GOALS, *WAITING, *QUEUED, *STOPPING, *RECORDS, *MEASURING, *JUDGING, *TRYING, *MCP, *SCHEMAS, *SETUP}
     rest = [name for name in COMMANDS if name not in others]
     return {
         "cli-plans.md": _commands("Commands that check, show and run plans", rest),
@@ -60,7 +61,8 @@ def pages() -> dict[str, str]:
         "cli-stop.md": _commands("Commands that stop runs", STOPPING),
         "cli-records.md": _commands("Commands that look at recorded runs", RECORDS),
         "cli-metrics.md": _commands("Commands that measure recorded runs, and learn from them", MEASURING),
-        "cli-evaluate.md": _commands("Commands that try plans out", TRYING),
+        "cli-evaluate.md": _commands("Commands that carry out golden tasks", JUDGING),
+        "cli-simulate.md": _commands("Commands that try plans out", TRYING),
         "cli-mcp.md": _commands("Commands for the Model Context Protocol", MCP),
         "cli-schema.md": _commands("Commands that print schemas", SCHEMAS),
         "cli-setup.md": _commands("Commands for tools, settings and new projects", SETUP),

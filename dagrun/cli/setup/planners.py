@@ -44,6 +44,8 @@ def load_critics(targets: Sequence[str]) -> tuple[Critic, ...]:
     return tuple(_load("--critic", target, "review") for target in targets)
 
 
+DEFAULT: Final = "openai"
+STEPWISE: Final = "stepwise"
 MODEL: Final = "model"
 
 
@@ -68,8 +70,20 @@ def load_compose(configuration: Configuration, target: str | None) -> Any:
                 return import_target(target)
         except ContractError as error:
             raise BadInput(f"--compose: {error}") from error
-    asked = name_of(configuration)
-    ours = ANTHROPIC if ANTHROPIC in names_in(asked) else DEFAULT
+    return load_model(configuration, name_of(configuration))
+
+
+def load_model(configuration: Configuration, planner: str = DEFAULT) -> LanguageModel:
+    """Return the language model of the settings.
+
+    Args:
+        configuration: The settings that hold.
+        planner: The name of the planner, which says whose model it is.
+
+    Raises:
+        BadInput: It lacks a key or a name.
+    """
+    ours = ANTHROPIC if ANTHROPIC in names_in(planner) else DEFAULT
     _check_address(configuration, ours)
     settings = configuration.settings
     return _anthropic_model(settings) if ours == ANTHROPIC else _openai_model(settings, settings.model)
@@ -93,9 +107,6 @@ def _load(option: str, target: str, method: str) -> Any:
         raise BadInput(f"{option} {shorten(target, 100)}: it has no method {method}")
     return made
 
-
-DEFAULT: Final = "openai"
-STEPWISE: Final = "stepwise"
 
 _NO_OPENAI_KEY: Final = (
     "no key and no server to ask: set OPENAI_API_KEY; or name a server that needs no key by --base-url URL,"

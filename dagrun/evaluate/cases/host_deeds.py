@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import anyio
@@ -34,7 +35,12 @@ def patches_of(deeds: Sequence[HostDeed]) -> list[Patch | None]:
 
 
 async def run_with_host(
-    plan: Any, deeds: Sequence[HostDeed], strange: list[str], on_event: Callable[[Event], None], **options: Any
+    plan: Any,
+    deeds: Sequence[HostDeed],
+    strange: list[str],
+    on_event: Callable[[Event], None],
+    begin: Callable[..., AbstractAsyncContextManager[Run]] = start,
+    **options: Any,
 ) -> RunResult:
     """Carry out a plan while its host is busy.
 
@@ -43,7 +49,8 @@ async def run_with_host(
         deeds: What the host does.
         strange: Is told of each deed that the run has refused, in a sentence.
         on_event: Is told each event.
-        options: Options of `dagrun.start`.
+        begin: Begins the run: `dagrun.start`, or the method of an engine.
+        options: Options of the run.
 
     Raises:
         PlanRefused: The plan has problems.
@@ -56,7 +63,7 @@ async def run_with_host(
             ended[event.step].set()
 
     todo = list(zip(deeds, patches_of(deeds), strict=True))
-    async with start(plan, on_event=see, **options) as run, anyio.create_task_group() as tasks:
+    async with begin(plan, on_event=see, **options) as run, anyio.create_task_group() as tasks:
 
         async def act() -> None:
             for deed, patch in todo:

@@ -111,21 +111,21 @@ def markdown_of(evaluation: Evaluation) -> str:
     """Return the evaluation as Markdown, for the summary of a job."""
     lines = [f"## Golden tasks: {'passed' if evaluation.holds else 'failed'}", ""]
     for file in evaluation.files:
-        lines += [f"### {_cell(file.name)}", "", "| case | passed | seconds | missed |", "| --- | --- | --- | --- |"]
+        lines += [f"### {cell(file.name)}", "", "| case | passed | seconds | missed |", "| --- | --- | --- | --- |"]
         lines += [_row(case) for case in file.cases]
-        lines += ["", f"{_cell(', '.join(_figures(file)))}", ""]
-        lines += [f"- {_cell(str(gate))}" for gate in file.gates]
-        lines += [f"- worse: {_cell(line)}" for line in file.regressions] + [""]
+        lines += ["", f"{cell(', '.join(_figures(file)))}", ""]
+        lines += [f"- {cell(str(gate))}" for gate in file.gates]
+        lines += [f"- worse: {cell(line)}" for line in file.regressions] + [""]
     return "\n".join(lines)
 
 
 def _row(case: CaseResult) -> str:
     seconds = sorted(trial.seconds for trial in case.trials)[(len(case.trials) - 1) // 2]
-    missed = "<br>".join(_cell(miss) for miss in _first(case.misses))
-    return f"| {_cell(case.ready.case.id)} | {case.passed}/{len(case.trials)} | {seconds:.3f} | {missed} |"
+    missed = "<br>".join(cell(miss) for miss in _first(case.misses))
+    return f"| {cell(case.ready.case.id)} | {case.passed}/{len(case.trials)} | {seconds:.3f} | {missed} |"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """Return a text that is shown as it is in a cell of a table, whatever a run has put into it."""
     shown = visible(text).replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;")
     return shown.replace("`", "&#96;").replace("[", "&#91;").replace("!", "&#33;").replace("*", "&#42;")

@@ -10,12 +10,13 @@ from typing import Any, Final, Literal, TypeAlias
 import anyio
 
 from dagrun.api.checking import AnyPlan
-from dagrun.api.running import run
+from dagrun.api.engine import Engine
 from dagrun.errors import DagrunError, PlanRefused, join_lines
 from dagrun.evaluate.cases.case_file import FOREVER, Case, PersonReply
 from dagrun.evaluate.cases.host_deeds import run_with_host
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, PlayedCritic
 from dagrun.evaluate.plan_shape import first_plan
+from dagrun.graph.budget import Budget
 from dagrun.model.critic import Critic
 from dagrun.model.event import (
     AttemptEnded,
@@ -147,22 +148,27 @@ class Means:
         return {name: value for name, value in found.items() if value}
 
 
-async def carry_out(means: Means, world: CaseWorld, seed: int, **options: Any) -> Trial:
+async def carry_out(
+    means: Means, world: CaseWorld, seed: int, *, budget: Budget | None = None, **options: Any
+) -> Trial:
     """Run a case once in its world; a run that never ends is noticed, if the clock is virtual.
 
     Args:
         means: The case.
         world: Its world, in which nothing has happened yet.
         seed: The seed of the run.
-        options: More options of the run.
+        budget: Ceilings that hold for this run and others together.
+        options: More options of the run, in place of those of the case.
     """
     events: list[Event] = []
 
     async def begin() -> RunResult:
-        given = {**means.options(world), **options, "tools": world.toolbox(), "seed": seed}
-        if means.case.host:
-            return await run_with_host(means.plan, means.case.host, world.strange, events.append, **given)
-        return await run(means.plan, on_event=events.append, **given)
+        given: dict[str, Any] = {"tools": world.toolbox(), "seed": seed, **means.options(world), **options}
+        async with Engine(budget=budget) as engine:
+            if means.case.host:
+                deeds, begun = means.case.host, engine.start
+                return await run_with_host(means.plan, deeds, world.strange, events.append, begin=begun, **given)
+            return await engine.run(means.plan, on_event=events.append, **given)
 
     return await observed(begin, world, seed, events)
 

@@ -66,7 +66,7 @@ def run_cases(*, paths: tuple[str, ...], **flags: Any) -> int:
     A tool that a case names neither in its world nor under real is refused, and never called. The options of models are
     for cases that name a model, those of tools for files that name none.
     """
-    from dagrun.cli.jobs.eval_job import carry_out
+    from dagrun.cli.jobs.evaluate.eval_job import carry_out
 
     configuration = configure({name: value for name, value in flags.items() if name != "planner"})
     with data_output() as data:
@@ -105,7 +105,7 @@ def from_run(*, run: str, **flags: Any) -> int:
 
     Its tools are those that it was begun with, unless others are named.
     """
-    from dagrun.cli.jobs.case_job import make_case
+    from dagrun.cli.jobs.evaluate.case_job import make_case
 
     configuration = configure(flags)
     with data_output() as data:

@@ -74,6 +74,6 @@ def metrics(*, as_json: bool, as_prom: bool, **flags: Any) -> int:
 
     All of it comes from the records, so neither tools nor a planner are needed. Intervals are 95 %.
     """
-    from dagrun.cli.jobs.metrics_job import show_metrics
+    from dagrun.cli.jobs.evaluate.metrics_job import show_metrics
 
     return show_metrics(flags, as_json=as_json, as_prom=as_prom)

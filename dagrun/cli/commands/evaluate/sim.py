@@ -93,7 +93,7 @@ def sim(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> None:
     (as the records of runs say), or from --duration, and fails as often as --fail says. Variants meet the same luck,
     call by call, so that small differences between them show. Brackets are 95 % intervals.
     """
-    from dagrun.cli.jobs.sim_job import simulate_plan
+    from dagrun.cli.jobs.evaluate.sim_job import simulate_plan
 
     configuration = configure(flags)
     with data_output() as data:

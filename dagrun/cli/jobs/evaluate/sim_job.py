@@ -13,7 +13,7 @@ import click
 
 from dagrun.checks.check_plan import check_plan
 from dagrun.cli.jobs.bench_figures import check_suffix
-from dagrun.cli.jobs.sim_figures import as_dict, draw, table
+from dagrun.cli.jobs.evaluate.sim_figures import as_dict, draw, table
 from dagrun.cli.records.record_place import wait
 from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.inputs import read_inputs

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from dagrun.cli.jobs.eval_job import host_of, quiet_logs
+from dagrun.cli.jobs.evaluate.eval_job import host_of, quiet_logs
 from dagrun.cli.records.record_place import Records
 from dagrun.cli.records.resume_command import label
 from dagrun.cli.records.run_records import open_records

@@ -43,11 +43,11 @@ def carry_out(configuration: Configuration, data: Data, paths: Sequence[str], fl
         BadInput: A report cannot be written, or the baseline cannot be read.
     """
     record, junit = writable(flags["record"], "--record"), writable(flags["junit"], "--junit")
-    summary = _summary_file() if flags["github"] else None
+    summary = summary_file() if flags["github"] else None
     baseline = None if flags["baseline"] is None else _read(Path(flags["baseline"]))
     with quiet_logs(is_quiet=not flags["verbose"]):
-        evaluation = evaluate(paths, host=host_of(configuration), only=flags["only"], baseline=baseline, tell=_tell)
-    _tell("")
+        evaluation = evaluate(paths, host=host_of(configuration), only=flags["only"], baseline=baseline, tell=tell)
+    tell("")
     facts = evaluation.as_dict()
     if flags["as_json"]:
         data.json(facts)
@@ -76,7 +76,12 @@ def host_of(configuration: Configuration) -> CaseHost:
     return CaseHost(tools=lambda: load_toolbox(configuration), make_planner=planner, policy=policy)
 
 
-def _summary_file() -> Path:
+def summary_file() -> Path:
+    """Return the file that takes the summary of a job of GitHub Actions.
+
+    Raises:
+        BadInput: There is no such job.
+    """
     name = os.environ.get(_SUMMARY, "")
     if not name:
         raise BadInput(f"--github is for a job of GitHub Actions, which sets {_SUMMARY}")
@@ -115,7 +120,7 @@ def quiet_logs(*, is_quiet: bool) -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _tell(text: str) -> None:
+def tell(text: str) -> None:
     """Show the case that is carried out on a terminal, in one line that is overwritten."""
     if is_drawable(sys.stderr):
         click.echo(f"\r\x1b[K{printable(text)}", err=True, nl=False)

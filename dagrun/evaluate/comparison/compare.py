@@ -1,0 +1,260 @@
+"""Carry out the same cases by several ways, in pairs, under ceilings that hold for all runs together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+
+from dagrun.errors import CasesRefused, ContractError, shorten
+from dagrun.evaluate.cases.expectations import misses_of
+from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases
+from dagrun.evaluate.cases.read_file import find_files
+from dagrun.evaluate.cases.trial import Trial
+from dagrun.evaluate.comparison.comparison import WayComparison
+from dagrun.evaluate.comparison.differences import Sample
+from dagrun.evaluate.comparison.drift import idle_calls, repeated_calls, what_must_be_there
+from dagrun.evaluate.comparison.ways import Way, left_of
+from dagrun.graph.budget import Budget
+from dagrun.llm.language_model import must_be_counts
+from dagrun.model.event import ModelCharged
+from dagrun.model.outcome import Status
+from dagrun.model.planner import Planner
+from dagrun.planners.static import StaticPlanner
+from dagrun.testing.virtual_clock import run_virtual
+
+_REACHED: Final = "the ceiling of the comparison is reached"
+
+
+def compare(
+    paths: str | Path | Sequence[str | Path],
+    ways: Mapping[str, Way | Planner | Callable[[], Planner]],
+    *,
+    runs: int = 10,
+    only: Sequence[str] = (),
+    max_cost: float | None = None,
+    max_tokens: int | None = None,
+    host: CaseHost | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> WayComparison:
+    """Carry out golden tasks by several ways, and compare success, time, tokens, cost and drift.
+
+    Every way carries out every case *runs* times, in the world of the case. Runs of one case with one seed are a pair;
+    the ways take turns in who begins, so that a server that becomes slower is so for all. A case runs in real time, if
+    one of the ways asks a model.
+
+    Args:
+        paths: Files of golden tasks, or folders of them. Cases that begin with a plan are left out.
+        ways: The ways by name, at least two: a `Way`, a planner, or a function that makes a planner.
+        runs: How often each way carries out each case.
+        only: The ids of the cases that are wanted; empty for all.
+        max_cost: What all runs together may cost. Before each call of a model, its worst case is reserved.
+        max_tokens: The tokens that all runs together may use; likewise.
+        host: What the program around lends to the cases.
+        tell: Is told what is done, for a display.
+
+    Raises:
+        CasesRefused: A file or a way cannot be used; nothing was run.
+        ContractError: There are fewer than two ways, *runs* is no count, or a ceiling is none.
+    """
+    comparing = Comparing(paths, ways, runs=runs, only=only, host=host)
+    comparing.carry_out(max_cost=max_cost, max_tokens=max_tokens, tell=tell)
+    return comparing.comparison
+
+
+class Comparing:
+    """A comparison that is prepared, and can be carried out; see `compare` for the arguments.
+
+    Attributes:
+        comparison: The comparison. What was found before an interruption is in it.
+
+    Raises:
+        CasesRefused: A file or a way cannot be used.
+        ContractError: There are fewer than two ways, or *runs* is no count.
+    """
+
+    def __init__(
+        self,
+        paths: str | Path | Sequence[str | Path],
+        ways: Mapping[str, Way | Planner | Callable[[], Planner]],
+        *,
+        runs: int = 10,
+        only: Sequence[str] = (),
+        host: CaseHost | None = None,
+    ) -> None:
+        if len(ways) < 2:
+            raise ContractError(f"a comparison needs two ways at least, and has {len(ways)}")
+        must_be_counts("compare", runs=runs)
+        self._ways = {name: way if isinstance(way, Way) else Way(planner=way) for name, way in ways.items()}
+        given = host or CaseHost()
+        if all(way.has_own for way in self._ways.values()):
+            given = replace(given, make_planner=lambda name, model: StaticPlanner())  # no way uses that of a case
+        found = list(_load(paths, given, only))
+        with_goals = [_with_planner(ready, given) for ready in found if ready.case.goal is not None]
+        left_out = tuple(ready.id for ready in found if ready.case.goal is None)
+        if not with_goals:
+            raise CasesRefused(["no case has a goal: with a plan, there is nothing to choose a way for"])
+        self._check(with_goals)
+        self._cases = list(map(self._timed, with_goals))
+        self.comparison = WayComparison(
+            tuple(self._ways),
+            tuple(ready.id for ready in self._cases),
+            runs,
+            is_virtual=all(ready.is_virtual for ready in self._cases),
+            left_out=left_out,
+        )
+
+    @property
+    def asking(self) -> int:
+        """How many runs ask models, and so take real time, and cost something where models do."""
+        asking = sum(way.asks_models(ready) for ready in self._cases for way in self._ways.values())
+        return asking * self.comparison.runs
+
+    def _timed(self, ready: ReadyCase) -> ReadyCase:
+        """Return a case with the clock that suits all ways."""
+        if ready.case.clock is not None:
+            return ready
+        asks_models = any(way.asks_models(ready) for way in self._ways.values())
+        return replace(ready, is_virtual=ready.is_virtual and not asks_models)
+
+    def _check(self, cases: Sequence[ReadyCase]) -> None:
+        faults = []
+        for ready in cases:
+            for name, way in self._ways.items():
+                try:
+                    way.check(ready)
+                except CasesRefused as error:
+                    faults += [f"way {name}, case {ready.id}: {fault}" for fault in error.faults]
+        if faults:
+            raise CasesRefused(faults)
+
+    def carry_out(
+        self,
+        *,
+        max_cost: float | None = None,
+        max_tokens: int | None = None,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Make the runs; see `compare`. An interruption leaves the runs before it in the comparison."""
+        has_ceiling = max_cost is not None or max_tokens is not None
+        purse = _Purse(Budget(max_cost=max_cost, max_tokens=max_tokens) if has_ceiling else None)
+        for is_virtual in (True, False):
+            cases = [ready for ready in self._cases if ready.is_virtual is is_virtual]
+            if cases and not self.comparison.stopped:
+                (run_virtual if is_virtual else anyio.run)(self._rounds, cases, purse, tell)
+
+    async def _rounds(self, cases: Sequence[ReadyCase], purse: _Purse, tell: Callable[[str], None]) -> None:
+        """Carry out each case once by every way, then each once more, and so on: a part of it is a fair part."""
+        comparison = self.comparison
+        for number, (place, ready) in product(range(comparison.runs), enumerate(cases)):
+            for name in _turned(comparison.ways, number + place):
+                tell(f"{ready.id}, run {number + 1} of {comparison.runs}: {name}")
+                if not await self._run(name, ready, ready.case.seed + number, purse):
+                    comparison.stopped = purse.fault
+                    return
+            comparison.samples += sorted(comparison.unpaired, key=lambda run: comparison.ways.index(run.way))
+            comparison.unpaired.clear()
+
+    async def _run(self, name: str, ready: ReadyCase, seed: int, purse: _Purse) -> bool:
+        """Carry out a case by a way; return whether that could be paid."""
+        way, left = self._ways[name], purse.left
+        if not all(left.values()):
+            purse.fault = _REACHED
+            return False
+        trial = await way.carry_out(ready, seed, purse.budget)
+        sample = await _sample(name, way, ready, trial)
+        self.comparison.unpaired.append(sample)
+        if way.is_cut(ready, trial, left):
+            purse.fault = f"{_REACHED}; what was left of it did not suffice for a run: {shorten(trial.reason, 300)}"
+        elif sample.cost is None and "max_cost" in left:
+            purse.fault = f"what way {name} costs is not known, so no ceiling can hold it: name prices"
+        return not purse.fault
+
+
+def _load(paths: str | Path | Sequence[str | Path], host: CaseHost, only: Sequence[str]) -> Iterator[ReadyCase]:
+    named = [Path(paths)] if isinstance(paths, str | Path) else list(map(Path, paths))
+    found = [ready for path in find_files(named) for ready in load_cases(path, host, only)[1]]
+    if missing := set(only) - {ready.case.id for ready in found}:
+        raise CasesRefused([f"there is no case {name}" for name in sorted(missing)])
+    yield from found
+
+
+def _with_planner(ready: ReadyCase, host: CaseHost) -> ReadyCase:
+    """Return a case that names no planner with that of the host, if it has one, for ways that have none."""
+    if host.make_planner is None or ready.means.make_planner(ready.world()) is not None:
+        return ready
+    make = host.make_planner
+    return replace(ready, means=replace(ready.means, make_planner=lambda world: make(None, None)))
+
+
+def _turned(ways: Sequence[str], number: int) -> list[str]:
+    """Return the ways in the order of a round: each begins as often as any other."""
+    first = number % len(ways)
+    return [*ways[first:], *ways[:first]]
+
+
+@dataclass(slots=True)
+class _Purse:
+    """What all runs together may use.
+
+    Attributes:
+        budget: Their ceilings; `None` for none.
+        fault: Why no run can be made any more; empty as long as one can.
+    """
+
+    budget: Budget | None
+    fault: str = ""
+
+    @property
+    def left(self) -> dict[str, Any]:
+        """What is left, by the names of fields of a policy."""
+        return {} if self.budget is None else left_of(self.budget)
+
+
+async def _sample(name: str, way: Way, ready: ReadyCase, trial: Trial) -> Sample:
+    """Hold a run against what is expected, and count what was used and what drifted."""
+    said: list[str] = []
+
+    async def judge(answer: Any) -> str:  # asked once: it may be a model
+        if not said:
+            said.append("" if ready.judge is None else await ready.judge(answer))
+        return said[0]
+
+    asked = None if ready.judge is None else judge
+    expected = ready.case.expect
+    misses = await misses_of(expected, trial, asked)
+    is_early = trial.status is Status.SUCCEEDED and bool(misses)
+    if is_early:
+        is_early = bool(await misses_of(what_must_be_there(expected), trial, asked))
+    tokens, cost = _used(trial)
+    is_agent = way.agent is not None
+    return Sample(
+        way=name,
+        case=ready.id,
+        seed=trial.seed,
+        passed=not misses,
+        status=str(trial.status),
+        seconds=trial.seconds,
+        tokens=tokens,
+        cost=cost,
+        planner_calls=trial.planner_calls,
+        calls=len(trial.world.calls),
+        idle=idle_calls(ready.case, trial, is_agent=is_agent),
+        repeated=repeated_calls(trial, is_agent=is_agent),
+        stopped_early=is_early,
+        misses=tuple(misses),
+    )
+
+
+def _used(trial: Trial) -> tuple[int, float | None]:
+    """Return the tokens and the cost of a run; of one without a result, what its models were charged for."""
+    if trial.result is not None:
+        return trial.result.tokens, trial.result.cost
+    charged = [event for event in trial.events if isinstance(event, ModelCharged)]
+    costs = [event.cost for event in charged]
+    known = [cost for cost in costs if cost is not None]
+    return sum(event.tokens or 0 for event in charged), sum(known) if len(known) == len(costs) else None

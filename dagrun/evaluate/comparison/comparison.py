@@ -1,0 +1,151 @@
+"""`WayComparison`: what came of the runs of each way, and what can be told from them about each pair of ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
+from statistics import mean, median
+from typing import Any, Final
+
+from dagrun.errors import listing
+from dagrun.evaluate.cases.figures import PassRate
+from dagrun.evaluate.comparison.differences import AMOUNTS, SHARES, Pair, Sample, Versus, difference_of
+from dagrun.evaluate.comparison.verdicts import verdict
+from dagrun.evaluate.intervals import CONFIDENCE
+
+SCHEMA_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WayFigures:
+    """The figures of a way.
+
+    Attributes:
+        runs: Its runs.
+        shares: Runs that succeeded, and runs with each kind of drift.
+        seconds: The median time of the runs that succeeded; `None` if none did.
+        means: Tokens, planner calls, tool calls, idle and repeated calls, in the mean of all runs.
+        cost_per_success: The cost of all runs for each that succeeded; `None` if it is not known, or none did.
+        has_cost: Whether the cost of all runs is known.
+    """
+
+    runs: int
+    shares: Mapping[str, PassRate]
+    seconds: float | None
+    means: Mapping[str, float]
+    cost_per_success: float | None
+    has_cost: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures as plain JSON."""
+        drift = {
+            name: {"runs": share.successes, "rate": share.value, "interval": list(share.interval)}
+            for name, share in self.shares.items()
+        }
+        return {
+            "runs": self.runs,
+            **drift,
+            "success": self.shares["success"].as_dict(),
+            "median_seconds": self.seconds,
+            "cost_per_success": self.cost_per_success,
+            **{f"mean_{name}": value for name, value in self.means.items()},
+        }
+
+
+@dataclass(slots=True, repr=False)
+class WayComparison:
+    """Runs of the same cases by several ways.
+
+    Attributes:
+        ways: The names of the ways.
+        cases: The names of the cases.
+        runs: How often each case was to be carried out by each way.
+        is_virtual: Whether all runs were on a virtual clock.
+        samples: The runs, in the order in which they were made; of a case and a seed by each way in turn.
+        unpaired: The runs of a case and a seed that not every way has carried out, because the comparison was stopped.
+        stopped: Why the comparison ended before all runs were made; empty if it did not.
+        left_out: The cases that begin with a plan, and so have no way to be compared.
+    """
+
+    ways: tuple[str, ...]
+    cases: tuple[str, ...]
+    runs: int
+    is_virtual: bool = True
+    samples: list[Sample] = field(default_factory=list)
+    unpaired: list[Sample] = field(default_factory=list)
+    stopped: str = ""
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def confidence(self) -> float:
+        """The confidence of each interval between two ways: so high that for one figure, all hold together at 95 %."""
+        pairs = len(self.ways) * (len(self.ways) - 1) // 2
+        return 1 - (1 - CONFIDENCE) / max(1, pairs)
+
+    @property
+    def done(self) -> int:
+        """How many runs each way has, all cases together."""
+        return len(self.samples) // len(self.ways)
+
+    def of(self, way: str, case: str | None = None) -> list[Sample]:
+        """Return the runs of a way, of all cases or of one."""
+        return [run for run in self.samples if run.way == way and case in (None, run.case)]
+
+    def pairs(self, first: str, second: str, case: str | None = None) -> list[Pair]:
+        """Return the runs of two ways that share case and seed."""
+        return list(zip(self.of(first, case), self.of(second, case), strict=True))
+
+    def figures(self, way: str) -> WayFigures:
+        """Return the figures of a way."""
+        runs = self.of(way)
+        passed = [run for run in runs if run.passed]
+        costs = [run.cost for run in runs]
+        known = [cost for cost in costs if cost is not None]
+        has_cost = len(known) == len(costs)
+        names = ("tokens", "planner_calls", "calls", "idle", "repeated")
+        return WayFigures(
+            len(runs),
+            {name: PassRate(sum(map(holds, runs)), len(runs)) for name, holds in SHARES.items()},
+            median(run.seconds for run in passed) if passed else None,
+            {name: mean(getattr(run, name) for run in runs) if runs else 0.0 for name in names},
+            sum(known) / len(passed) if has_cost and passed else None,
+            has_cost,
+        )
+
+    def versus(self) -> Iterator[Versus]:
+        """Yield what can be told about each pair of ways, all cases together."""
+        cases = max(1, len(self.cases))
+        for first, second in combinations(self.ways, 2):
+            pairs = self.pairs(first, second)
+            told = {name: difference_of(pairs, name, self.confidence, cases) for name in (*SHARES, *AMOUNTS)}
+            yield Versus(first, second, len(pairs), told)
+
+    @property
+    def verdicts(self) -> list[str]:
+        """What can be told about each pair of ways, and what cannot, a sentence or two each."""
+        return list(map(verdict, self.versus()))
+
+    def __repr__(self) -> str:
+        return f"<{listing(f'WayComparison of {len(self.ways)} ways, {self.done} runs each', self.verdicts)}>"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain JSON, every run included."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "status": "stopped" if self.stopped else "ok",
+            "stopped": self.stopped,
+            "clock": "virtual" if self.is_virtual else "real",
+            "runs_of_a_case": self.runs,
+            "cases": list(self.cases),
+            "left_out": list(self.left_out),
+            "confidence": self.confidence,
+            "ways": {way: self.figures(way).as_dict() for way in self.ways},
+            "pairs": [
+                {"first": one.first, "second": one.second, "verdict": verdict(one)}
+                | {name: found.as_dict() for name, found in one.differences.items()}
+                for one in self.versus()
+            ],
+            "samples": [asdict(run) for run in self.samples],
+            "unpaired": [asdict(run) for run in self.unpaired],
+        }

@@ -1,0 +1,180 @@
+"""`WayDifference`: how the runs of two ways differ in one figure, with an interval, and how many runs would tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, inf, isfinite, log
+from statistics import median
+from typing import Any, Final, TypeAlias
+
+from dagrun.evaluate.intervals import Interval, fewest_for, median_interval, paired_rates_interval
+
+_MOST_RUNS: Final = 10_000  # nobody makes more; a difference that needs them is as good as none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A run of a case by a way.
+
+    Attributes:
+        way: The way.
+        case: The case, with the name of its file.
+        seed: The seed; the runs of all ways with one case and one seed belong together.
+        passed: Whether all was as expected.
+        status: How the run ended.
+        seconds: From the start of the run to its end, planning included.
+        tokens: The tokens of all model calls.
+        cost: Their cost; `None` if a part of it is not known.
+        planner_calls: How often a planner was called.
+        calls: How often tools were called.
+        idle: How many of these calls succeeded and served no goal.
+        repeated: How many were made again, though they had succeeded and nothing had changed.
+        stopped_early: Whether the run says that it succeeded, and something that is expected is not there.
+        misses: What was not as expected, a line each.
+    """
+
+    way: str
+    case: str
+    seed: int
+    passed: bool
+    status: str
+    seconds: float
+    tokens: int
+    cost: float | None
+    planner_calls: int
+    calls: int
+    idle: int
+    repeated: int
+    stopped_early: bool
+    misses: tuple[str, ...] = ()
+
+
+Pair: TypeAlias = tuple[Sample, Sample]
+
+# What is a yes or a no of each run. More is better for success alone.
+SHARES: Final[Mapping[str, Callable[[Sample], bool]]] = {
+    "success": lambda run: run.passed,
+    "idle": lambda run: run.idle > 0,
+    "repeated": lambda run: run.repeated > 0,
+    "early_stops": lambda run: run.stopped_early,
+}
+
+# What is an amount of each run. Less is better.
+AMOUNTS: Final[Mapping[str, Callable[[Sample], float | None]]] = {
+    "seconds": lambda run: run.seconds,
+    "tokens": lambda run: run.tokens,
+    "cost": lambda run: run.cost,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayDifference:
+    """How two ways differ in one figure.
+
+    Attributes:
+        name: The figure.
+        is_ratio: Whether the difference is a ratio (the second way over the first), or in parts of the runs (the second
+            less the first).
+        value: The difference that was seen; `None` if nothing could be compared.
+        interval: Its interval.
+        pairs: How many pairs it was seen in. Amounts are compared where both ways succeeded.
+        needed: How many runs of each case would be needed at least, to tell a difference as large as the one that was
+            seen; `None` if it is told already, or is too small.
+    """
+
+    name: str
+    is_ratio: bool
+    value: float | None
+    interval: Interval
+    pairs: int
+    needed: int | None = None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the interval leaves no room for equality."""
+        same = 1.0 if self.is_ratio else 0.0
+        low, high = self.interval
+        return low > same or high < same
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the difference as plain JSON; an end that nothing bounds is null."""
+        ends = [end if isfinite(end) else None for end in self.interval]
+        value = self.value if self.value is not None and isfinite(self.value) else None
+        kind = "ratio" if self.is_ratio else "difference"
+        facts = {kind: value, "interval": ends, "pairs": self.pairs, "needed_runs": self.needed}
+        return facts | {"is_told": self.is_told}
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """What can be told about a second way against a first.
+
+    Attributes:
+        first: The name of the first.
+        second: The name of the second.
+        runs: How many runs each of them has.
+        differences: The differences by figure.
+    """
+
+    first: str
+    second: str
+    runs: int
+    differences: Mapping[str, WayDifference]
+
+
+def difference_of(pairs: Sequence[Pair], name: str, confidence: float, cases: int = 1) -> WayDifference:
+    """Return how the second runs of pairs differ from the first.
+
+    Args:
+        pairs: The pairs; independent of each other, as runs with different seeds are.
+        name: The figure: a key of `SHARES` or of `AMOUNTS`.
+        confidence: The confidence of the interval.
+        cases: How many cases the pairs are of, to count needed runs by case.
+    """
+    if name in SHARES:
+        return _difference_of_shares(pairs, name, confidence, cases)
+    amount = AMOUNTS[name]
+    both = [(amount(one), amount(other)) for one, other in pairs if one.passed and other.passed]
+    ratios = sorted(_ratio(one, other) for one, other in both if one is not None and other is not None)
+    if not ratios or len(ratios) < len(both):
+        return WayDifference(name=name, is_ratio=True, value=None, interval=(0.0, inf), pairs=0)
+    value, (low, high) = median(ratios), median_interval(ratios, confidence)
+    needed: float | None = 0  # as many as bound anything
+    if len(ratios) >= fewest_for(confidence):
+        needed = _needed(_log(value), _log(low), _log(high), len(ratios))
+    found = WayDifference(name=name, is_ratio=True, value=value, interval=(max(0.0, low), high), pairs=len(ratios))
+    return _with_needed(found, needed, confidence, len(pairs) / len(ratios) / cases)
+
+
+def _difference_of_shares(pairs: Sequence[Pair], name: str, confidence: float, cases: int) -> WayDifference:
+    holds = SHARES[name]
+    seen = [(holds(one), holds(other)) for one, other in pairs]
+    first, second = seen.count((True, False)), seen.count((False, True))
+    interval = paired_rates_interval(seen.count((True, True)), first, second, seen.count((False, False)), confidence)
+    value = (second - first) / len(pairs) if pairs else None
+    found = WayDifference(name=name, is_ratio=False, value=value, interval=interval, pairs=len(pairs))
+    return found if value is None else _with_needed(found, _needed(value, *interval, len(pairs)), confidence, 1 / cases)
+
+
+def _ratio(one: float, other: float) -> float:
+    if not one:
+        return inf if other else 1.0
+    return other / one
+
+
+def _log(ratio: float) -> float:
+    return log(ratio) if 0 < ratio < inf else inf * (1 if ratio else -1)
+
+
+def _needed(value: float, low: float, high: float, pairs: int) -> float | None:
+    """Return in how many pairs an interval would leave 0 out; its width shrinks with the root of their number."""
+    reach = value - low if value > 0 else high - value
+    return None if not value or not isfinite(reach) else pairs * (reach / value) ** 2
+
+
+def _with_needed(found: WayDifference, pairs: float | None, confidence: float, runs_of_a_case: float) -> WayDifference:
+    if found.is_told or pairs is None:
+        return found
+    needed = max(pairs, fewest_for(confidence)) * runs_of_a_case
+    return found if needed > _MOST_RUNS else replace(found, needed=ceil(needed))

@@ -1,0 +1,200 @@
+"""A way to carry a goal out: a planner, or one agent that calls the tools itself; and its own part of the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from dagrun.errors import CasesRefused, ContractError
+from dagrun.evaluate.cases.case_file import Case, Expectation
+from dagrun.evaluate.cases.load_cases import ReadyCase
+from dagrun.evaluate.cases.trial import Trial, carry_out
+from dagrun.graph.budget import OF_ALL_RUNS, Budget, Kind
+from dagrun.llm.language_model import LanguageModel, must_be_model
+from dagrun.model.outcome import Status
+from dagrun.model.plan import Plan
+from dagrun.model.planner import Planner, must_be_planner
+from dagrun.model.policy import Policy
+from dagrun.model.signature import explain
+from dagrun.model.toolbox import AnyTool, Toolbox
+from dagrun.model_tools.agent_tool import agent_tool
+
+_AGENT: Final = "agent"
+MAX_TURNS: Final = 20  # of an agent, as many as `StepwisePlanner` takes steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A way to carry a goal out.
+
+    Attributes:
+        planner: The planner, or a function without parameters that makes one for each run; `None` for the planner that
+            the case names, or else that of the host.
+        agent: In place of a planner: the language model of one agent that is given the goal and all tools, and makes
+            one call after another until it has an answer (`agent_tool`).
+        policy: Fields of the policy that this way has of its own; they are laid over the policy of the case.
+
+    Raises:
+        ContractError: It has both a planner and an agent, or one of them is none.
+    """
+
+    planner: Planner | Callable[[], Planner] | None = None
+    agent: LanguageModel | Callable[[], LanguageModel] | None = None
+    policy: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.planner is not None and self.agent is not None:
+            raise ContractError("a way has a planner or an agent, not both")
+        if not (self.planner is None or hasattr(self.planner, "revise") or callable(self.planner)):
+            raise ContractError(f"the planner of a way is a planner, or makes one: {self.planner!r} is neither")
+
+    @property
+    def has_own(self) -> bool:
+        """Whether it has a planner or an agent of its own, and not that of the case."""
+        return self.planner is not None or self.agent is not None
+
+    def make_planner(self) -> Planner | None:
+        """Return the planner of a run; `None` if the case names it, or there is none."""
+        if self.planner is None:
+            return None
+        made: Any = _made(self.planner, "revise")
+        must_be_planner(made, "what the planner of a way makes")
+        return made  # type: ignore[no-any-return]
+
+    def make_agent(self) -> LanguageModel:
+        """Return the model of the agent of a run."""
+        made: Any = _made(self.agent, "stream")
+        must_be_model(made, "what the agent of a way makes")
+        return made  # type: ignore[no-any-return]
+
+    def asks_models(self, ready: ReadyCase) -> bool:
+        """Whether it asks a language model to carry out a case."""
+        if self.agent is not None:
+            return True
+        if self.planner is not None:
+            return _has_model(self.make_planner())
+        return not ready.is_virtual or _has_model(ready.means.make_planner(ready.world()))
+
+    def policy_for(self, ready: ReadyCase) -> Policy:
+        """Return the policy of a case with the fields that this way has of its own.
+
+        Raises:
+            CasesRefused: The fields do not fit.
+        """
+        if not self.policy:
+            return ready.means.policy
+        fields = ready.means.policy.model_dump(exclude_unset=True) | dict(self.policy)
+        try:
+            return Policy.model_validate(fields)
+        except ValidationError as error:
+            raise CasesRefused([f"its policy: {explain(error)}"]) from None
+
+    def check(self, ready: ReadyCase) -> None:
+        """Make everything that a run of a case needs, and run nothing.
+
+        Raises:
+            CasesRefused: The way cannot carry the case out.
+        """
+        self.policy_for(ready)
+        try:
+            if self.agent is not None:
+                _agent(self, ready, ready.world().toolbox(), Policy())
+            elif self.planner is not None:
+                self.make_planner()
+            elif ready.means.make_planner(ready.world()) is None:
+                raise ContractError("neither the way nor the case has a planner")
+        except ContractError as error:
+            raise CasesRefused([str(error)]) from error
+
+    async def carry_out(self, ready: ReadyCase, seed: int, budget: Budget | None) -> Trial:
+        """Carry a case out once, in a new world.
+
+        Args:
+            ready: The case.
+            seed: The seed of the run.
+            budget: Ceilings that hold for this run and others together.
+        """
+        world = ready.world()
+        means = replace(ready.means, policy=self.policy_for(ready))
+        if self.agent is None:
+            if self.planner is not None:
+                means = replace(means, make_planner=lambda world: self.make_planner())
+            return await carry_out(means, world, seed, budget=budget)
+        agent = _agent(self, ready, world.toolbox(), means.policy, budget)
+        means = replace(means, plan=_task(ready.case), make_planner=lambda world: None)
+        return await carry_out(means, world, seed, budget=budget, tools=[agent], goal=None)
+
+    def is_cut(self, ready: ReadyCase, trial: Trial, left: Mapping[str, float]) -> bool:
+        """Whether a run was ended by what was left of a budget, and not by a ceiling of its own.
+
+        Args:
+            ready: The case.
+            trial: The run.
+            left: What was left before it, by the names of fields of a policy.
+        """
+        if trial.status is Status.OVER_BUDGET:
+            return OF_ALL_RUNS in trial.reason
+        policy = self.policy_for(ready)
+        lower = (name for name, most in left.items() if most <= (getattr(policy, name) or inf))
+        return self.agent is not None and any(f"ceiling {name} of" in trial.reason for name in lower)
+
+
+def _made(given: Any, method: str) -> Any:
+    """Return an object with a method, or what a function or a class makes, which may have the method, too."""
+    return given if hasattr(given, method) and not isinstance(given, type) else given()
+
+
+def _has_model(planner: Any) -> bool:
+    rungs = (rung.planner for rung in getattr(planner, "rungs", ()))
+    return getattr(planner, "model", None) is not None or any(map(_has_model, rungs))
+
+
+def _agent(way: Way, ready: ReadyCase, tools: Toolbox, policy: Policy, budget: Budget | None = None) -> AnyTool:
+    """Return the agent of a way; it may use what the policy and the budget let the run use."""
+    left = {} if budget is None else left_of(budget)
+    return agent_tool(
+        way.make_agent(),
+        tools,
+        name=_AGENT,
+        output=_answer_type(ready.case.expect),
+        max_steps=MAX_TURNS,
+        max_tokens=_lower(policy.max_tokens, left.get("max_tokens")),
+        max_cost=_lower(policy.max_cost, left.get("max_cost")),
+        allow_effects=any(not tools[name].effect.is_free for name in tools.allowed),
+    )
+
+
+def _answer_type(expected: Expectation) -> Any:
+    """Return the kind of answer that a case expects: a plan says it by its output, and an agent is told."""
+    answer = expected.output if "output" in expected.model_fields_set else expected.contains
+    kinds = {bool: bool, int: int | float, float: int | float, str: str, list: list[Any], dict: dict[str, Any]}
+    named = {"object": dict, "array": list, "string": str, "integer": int, "number": float, "boolean": bool}
+    schema = (expected.output_schema or {}).get("type")
+    kind = type(answer) if answer is not None else named.get(schema) if isinstance(schema, str) else None
+    return kinds.get(kind, Any) if kind is not None else Any
+
+
+def left_of(budget: Budget) -> dict[str, Any]:
+    """Return what is left of a budget, by the names of fields of a policy."""
+    kinds = {Kind.TOKENS: "max_tokens", Kind.COST: "max_cost"}
+    return {
+        kinds[account.kind]: account.left if account.kind is Kind.TOKENS else account.shown(account.left)
+        for account in budget.ceilings.accounts
+        if account.kind in kinds
+    }
+
+
+def _lower(one: Any, other: Any) -> Any:
+    return min((most for most in (one, other) if most is not None), default=None)
+
+
+def _task(case: Case) -> Plan:
+    """Return the plan of an agent: one step, which is all that the goal asks for."""
+    arguments: dict[str, Any] = {"task": case.goal}
+    if case.inputs:
+        arguments["inputs"] = {name: f"${{input.{name}}}" for name in case.inputs}
+    return Plan.model_validate({"goal": case.goal, "steps": [{"id": _AGENT, "tool": _AGENT, "args": arguments}]})

@@ -1,0 +1,250 @@
+"""``dagrun compare``: each way really asks a server, ceilings and Ctrl-C keep what was found, and refusals say why."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from command_line import Ended, Shell, finished, shell, started
+from dagrun.testing import FakeModelServer, ModelAnswer, RecordedCall
+
+__all__ = ["shell"]
+pytestmark = pytest.mark.real_time
+
+CASES = """
+tools: cli_tools
+world: {add: 3}
+cases:
+  - id: sum
+    goal: Add one and two
+    expect: {output: 3, calls: {must: [add]}}
+"""
+ADD = {"tool": "add", "args": {"a": 1, "b": 2}}
+
+
+def step(id_: str) -> str:
+    return json.dumps({"thought": "", "step": {"id": id_, **ADD}})
+
+
+PLAN = json.dumps({"steps": [{"id": "sum", **ADD}], "output": "${sum}"})
+TWO = json.dumps({"steps": [{"id": "sum", **ADD}, {"id": "more", **ADD}], "output": "${sum}"})
+DONE = json.dumps({"thought": "", "stop": "goal_met", "output": "${one}"})
+
+
+def answer(call: RecordedCall) -> ModelAnswer:
+    """Play each model: by its name, and by how far the conversation is."""
+    turns = [text for role, text in call.turns if role == "assistant"]
+    steps = call.prompt.count('"state": "succeeded"') + call.prompt.count('"state":"succeeded"')
+    match call.model:
+        case "loop-model":
+            return ModelAnswer([step("one"), step("again"), DONE][min(steps, 2)], usage=(100, 20))
+        case "agent-model":
+            said = {"thought": "", "answer": 3} if turns else {"thought": "", "call": ADD}
+            return ModelAnswer(json.dumps(said), usage=(50, 10))
+        case "unsure-model":
+            return ModelAnswer(json.dumps({**json.loads(PLAN), "confidence": 0.1}), usage=(10, 10))
+        case "wrong-model":
+            return ModelAnswer(json.dumps({"steps": [{"id": "sum", **ADD}], "output": ["${sum}"]}), usage=(10, 10))
+        case "dear-agent":
+            said = {"thought": "", "answer": 3} if turns else {"thought": "", "call": ADD}
+            return ModelAnswer(json.dumps(said), usage=(3_000, 10))
+        case "dear-model":
+            return ModelAnswer(PLAN, usage=(7_000, 300))
+        case "slow-model":
+            return ModelAnswer(PLAN, usage=(70, 30), delay=0.1)
+        case _:
+            return ModelAnswer(TWO if "Check everything" in call.prompt else PLAN, usage=(70, 30))
+
+
+WAYS = """
+[loop]
+planner = "stepwise"
+model = "loop-model"
+policy = {brief = "full"}
+[agent]
+planner = "agent"
+model = "agent-model"
+[plan]
+planner = "openai"
+[ensemble]
+planner = "ensemble"
+fast_model = "unsure-model"
+[ladder]
+planner = "empty_routes:router,openai=plan-model"
+[prompt]
+instructions = "Check everything twice."
+[wrong]
+model = "wrong-model"
+"""
+ROUTER = "import dagrun\nrouter = dagrun.RouterPlanner([dagrun.Route('none', ['xyz'], dagrun.Plan(steps=[])) ])\n"
+PRICES = '[prices."dear-model"]\ninput_per_mtok = 1\noutput_per_mtok = 1\n'
+
+
+@pytest.fixture
+def asked(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeModelServer]:
+    """A server, which the environment names, and cases."""
+    shell.file("cases.yaml", CASES)
+    with FakeModelServer(answer) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("DAGRUN_MODEL", "plan-model")
+        yield server
+
+
+def test_every_kind_of_way_is_carried_out_by_asking_a_server(shell: Shell, asked: FakeModelServer) -> None:
+    shell.file("ways.toml", WAYS)
+    shell.file("empty_routes.py", ROUTER.replace("steps=[]", "steps=[dagrun.Step(id='x', tool='add')]"))
+    ended = shell("compare", "cases.yaml", "--ways", "ways.toml", "--repeat", "2", "--json")
+    ways = ended.json["ways"]
+
+    assert ended.code == 0, ended.err
+    assert {name: figures["success"]["successes"] for name, figures in ways.items()} == {
+        "loop": 2, "agent": 2, "plan": 2, "ensemble": 2, "ladder": 2, "prompt": 2, "wrong": 0
+    }  # fmt: skip
+    assert {name: figures["mean_tokens"] for name, figures in ways.items()} == {
+        "loop": 360, "agent": 120, "plan": 100, "ensemble": 120, "ladder": 100, "prompt": 100, "wrong": 20
+    }  # fmt: skip
+    assert {name: figures["mean_planner_calls"] for name, figures in ways.items()} == {
+        "loop": 3, "agent": 0, "plan": 1, "ensemble": 2, "ladder": 2, "prompt": 1, "wrong": 1
+    }  # fmt: skip
+    assert [ways["loop"]["mean_repeated"], ways["agent"]["mean_repeated"]] == [1, 0]
+    assert [ways["prompt"]["mean_idle"], ways["plan"]["mean_idle"]] == [0, 0]  # a case expects the tool
+    assert ways["wrong"]["early_stops"]["runs"] == 2
+    assert {call.model for call in asked.calls} == {
+        "loop-model", "agent-model", "plan-model", "unsure-model", "wrong-model"
+    }  # fmt: skip
+    assert "14 runs will ask a model, in real time" in ended.err
+
+
+def test_two_models_are_told_apart(shell: Shell, asked: FakeModelServer) -> None:
+    shell.file("ways.toml", '[quick]\nmodel = "plan-model"\n[slow]\nmodel = "slow-model"\n')
+    ended = shell("compare", "cases.yaml", "--ways", "ways.toml", "--repeat", "6")
+
+    assert ended.code == 0
+    assert "slow against quick: it is slower, by " in ended.out
+    assert "success                 6/6 (61-100 %)  6/6 (61-100 %)" in ended.out
+
+
+def test_without_a_file_a_loop_is_compared_with_a_plan(shell: Shell, asked: FakeModelServer) -> None:
+    ended = shell("compare", "cases.yaml", "--model", "plan-model", "--repeat", "1", "--json")
+
+    assert list(ended.json["ways"]) == ["loop", "plan"]
+    assert {call.model for call in asked.calls} == {"plan-model"}
+    assert shell("compare", "cases.yaml", "--planner", "stepwise").code == 2
+
+
+def test_a_ceiling_of_cost_ends_the_comparison(shell: Shell, asked: FakeModelServer) -> None:
+    """A call costs 0.0073, and its worst case some 0.022: the last calls are not made, though their cost would fit."""
+    shell.file("ways.toml", "[a]\nmax_output_tokens = 100\n[b]\nmax_output_tokens = 200\n")
+    shell.trusted("dagrun.toml", PRICES)
+    ended = shell(
+        "compare", "cases.yaml", "--ways", "ways.toml", "--model", "dear-model", "--max-cost", "0.05", "--json"
+    )
+    spent = sum(run["cost"] for run in [*ended.json["samples"], *ended.json["unpaired"]])
+
+    assert (ended.code, ended.json["exit_code"], ended.json["status"]) == (4, 4, "stopped")
+    assert len(asked.calls) >= 2
+    assert spent == pytest.approx(0.0073 * len(asked.calls))
+    assert spent <= 0.05
+    assert all(run["passed"] for run in ended.json["samples"])
+    assert "ceiling of 0.05 in cost of all runs" in ended.json["stopped"]
+
+
+def test_an_agent_keeps_to_the_ceiling_of_the_comparison(shell: Shell, asked: FakeModelServer) -> None:
+    ways = "".join(f'[{name}]\nplanner = "agent"\nmodel = "dear-agent"\n' for name in ("a", "b"))
+    ended = shell("compare", "cases.yaml", "--ways", shell.file("ways.toml", ways), "--max-tokens", "30000", "--json")
+    runs = [*ended.json["samples"], *ended.json["unpaired"]]
+
+    assert ended.code == 4
+    assert 12_000 < sum(run["tokens"] for run in runs) <= 30_000
+    assert all(run["passed"] for run in ended.json["samples"])  # the run that did not fit is no failure of its way
+    assert len(ended.json["samples"]) >= 2
+    assert "ceiling max_tokens of" in ended.json["stopped"]
+
+
+def test_a_ceiling_of_cost_needs_prices(shell: Shell, asked: FakeModelServer) -> None:
+    ended = shell("compare", "cases.yaml", "--max-cost", "3")
+
+    assert ended.code == 4
+    assert "costs is not known" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("ways", "text"),
+    [
+        ("", "it has 0 ways, and 2 to 20 can be compared"),
+        ("[a]\n", "it has 1 ways"),
+        ("a = 1\n[b]\n", "a is no table"),
+        ("[a]\n[b]\nmodle = 'x'\n", "ways.toml: b: unknown field modle; did you mean model?"),
+        ("[a]\n[b]\nmodel = 3\n", "ways.toml: b: model"),
+        ("[a]\nx = 1\n[b]\ny = 2\n", "a: unknown field x"),
+        ("[a]\n[b]\ntools = ['x']\n", "tools is not of a way"),
+        ("[a]\n[b]\nplanner = 'opnai'\n", "there is no such planner"),
+        ("[a]\n[b]\npolicy = {max_stps = 1}\n", "unknown field max_stps"),
+        ("[a]\n[b]\npolicy = 'none.toml'\n", "none.toml"),
+        ("[a\n", "broken TOML"),
+    ],
+)
+def test_a_file_of_ways_that_cannot_be_used_is_refused(
+    shell: Shell, asked: FakeModelServer, ways: str, text: str
+) -> None:
+    ended = shell("compare", shell.file("cases.yaml", CASES), "--ways", shell.file("ways.toml", ways))
+
+    assert ended.code == 2
+    assert text in ended.err
+    assert asked.calls == []
+
+
+def test_wrong_usage(shell: Shell, asked: FakeModelServer) -> None:
+    for args in ([], ["none.yaml"], ["cases.yaml", "--repeat", "0"], ["cases.yaml", "--max-cost", "0"]):
+        assert shell("compare", *args).code == 2
+    assert shell("compare", "cases.yaml", "--only", "none", "--json").json["exit_code"] == 2
+    assert shell("compare", "cases.yaml", "--github").code == 2
+
+
+def test_github_gets_the_tables(shell: Shell, asked: FakeModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(shell.folder / "summary.md"))
+    assert shell("compare", "cases.yaml", "--repeat", "1", "--github").code == 0
+
+    table = (shell.folder / "summary.md").read_text(encoding="utf-8")
+    assert "| by case | loop | plan |" in table
+    assert "- plan against loop: no difference can be told from 1 run." in table
+
+
+def test_a_policy_of_a_way_may_be_a_file_beside_the_ways(shell: Shell, asked: FakeModelServer) -> None:
+    (shell.folder / "sub").mkdir()
+    shell.file("sub/tight.toml", "max_steps = 1\n")
+    shell.file("sub/ways.toml", '[tight]\npolicy = "tight.toml"\ninstructions = "Check everything."\n[wide]\n'
+               'instructions = "Check everything."\n')  # fmt: skip
+    ended = shell("compare", "cases.yaml", "--ways", "sub/ways.toml", "--repeat", "1", "--json")
+
+    assert {run["way"]: run["status"] for run in ended.json["samples"]} == {"tight": "failed", "wide": "succeeded"}
+
+
+@pytest.mark.rigs
+def test_ctrl_c_reports_what_was_found(shell: Shell, asked: FakeModelServer) -> None:
+    variables = {name: os.environ[name] for name in (*asked.environment, "DAGRUN_MODEL")}
+    with started(shell, "compare", "cases.yaml", "--repeat", "1000", "--json", **variables) as process:
+        assert asked.wait_until_called(9, 30)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    ended = Ended(process.returncode, out, err)
+
+    assert (ended.code, ended.json["exit_code"]) == (130, 130)
+    assert ended.json["stopped"] == "it was interrupted"
+    assert ended.json["samples"]
+
+
+@pytest.mark.rigs
+def test_in_a_pipe_there_is_no_progress_and_the_data_is_alone(shell: Shell, asked: FakeModelServer) -> None:
+    variables = {name: os.environ[name] for name in (*asked.environment, "DAGRUN_MODEL")}
+    began = time.monotonic()
+    ended = finished(shell, "compare", "cases.yaml", "--repeat", "1", **variables)
+
+    assert ended.code == 0
+    assert "\x1b" not in ended.out + ended.err
+    assert ended.err.count("\n") == 1
+    assert time.monotonic() - began < 30

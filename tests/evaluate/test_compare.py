@@ -1,0 +1,217 @@
+"""Comparisons: every way meets the same cases, under ceilings for all of them, and what was found is kept."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dagrun
+from dagrun import Brief, ContractError, Plan, StaticPlanner, Way, WayComparison, compare
+from dagrun.errors import CasesRefused
+from dagrun.evaluate.comparison.compare import Comparing
+from dagrun.evaluate.comparison.comparison_text import markdown_of, text_of
+from dagrun.model.planner import Revision
+from dagrun.model.usage import METER
+
+pytestmark = pytest.mark.real_time  # a virtual clock of its own
+
+# Carrying out ---------------------------------------------------------------------------------------------------------
+
+CASES = """
+tools: {tools}
+world:
+  search: {{takes: 1, return: [a]}}
+  notify: sent
+cases:
+  - {{id: short, goal: Tell ann, expect: {{calls: {{once: [notify]}}}}}}
+  - {{id: long, goal: Tell bob, seed: 5, expect: {{calls: {{once: [notify]}}}}}}
+  - {{id: planned, plan: {{steps: [{{id: a, tool: search, args: {{query: x}}}}]}}}}
+"""
+TELL: dict[str, Any] = {"id": "tell", "tool": "notify", "args": {"to": "ann", "text": "x"}}
+LOOK: dict[str, Any] = {"id": "look", "tool": "search", "args": {"query": "x"}}
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Path:
+    file = tmp_path / "cases.yaml"
+    tools = Path(__file__).parent / "golden" / "golden_tools.py"
+    file.write_text(CASES.format(tools=tools), encoding="utf-8")
+    return file
+
+
+def planner(*steps: dict[str, Any]) -> Callable[[], StaticPlanner]:
+    return lambda: StaticPlanner(Plan.model_validate({"steps": steps}))
+
+
+class Spender:
+    """A planner that uses tokens, at a price, and then has a plan."""
+
+    def __init__(self, tokens: int, cost: float | None) -> None:
+        self._used = (tokens, cost)
+
+    async def revise(self, brief: Brief) -> Revision:
+        meter = METER.get()
+        assert meter is not None
+        meter.reserve("model", *self._used).settle(*self._used)
+        return Plan.model_validate({"steps": [TELL], "confidence": 1})
+
+
+def test_every_way_meets_every_case_with_the_same_seeds(cases: Path) -> None:
+    found = compare(cases, {"two": planner(TELL, {**LOOK, "depends_on": ["tell"]}), "one": planner(TELL)}, runs=3)
+    keys = [[(run.case, run.seed) for run in found.of(way)] for way in found.ways]
+
+    assert keys[0] == keys[1]
+    assert sorted(keys[0]) == [
+        *(("cases.yaml:long", seed) for seed in (5, 6, 7)),
+        *(("cases.yaml:short", seed) for seed in (0, 1, 2)),
+    ]
+    assert (found.is_virtual, found.left_out, found.done) == (True, ("cases.yaml:planned",), 6)
+    assert found.figures("two").seconds == pytest.approx(1)
+    assert found.figures("one").seconds == pytest.approx(0)
+
+
+def test_a_way_is_a_planner_or_a_function_or_a_class_that_makes_one(cases: Path) -> None:
+    class OfMyOwn:
+        async def revise(self, brief: Brief) -> Revision:
+            return Plan.model_validate({"steps": [TELL], "confidence": 1})
+
+    ways: dict[str, Any] = {
+        "class": OfMyOwn,
+        "object": OfMyOwn(),
+        "function": planner(TELL),
+        "way": Way(planner=OfMyOwn),
+    }
+
+    assert all(run.passed for run in compare(cases, ways, runs=1).samples)
+
+
+def test_ways_take_turns_in_who_begins(cases: Path) -> None:
+    begun: list[str] = []
+
+    def noted(name: str) -> Callable[[], StaticPlanner]:
+        def make() -> StaticPlanner:
+            begun.append(name)
+            return planner(TELL)()
+
+        return make
+
+    comparing = Comparing(cases, {"a": noted("a"), "b": noted("b")}, runs=4, only=["short"])
+    begun.clear()
+    comparing.carry_out()
+
+    assert "".join(begun) == "abbaabba"
+
+
+def test_a_ceiling_holds_for_all_runs_together(cases: Path) -> None:
+    ways = {"a": lambda: Spender(100, 0.25), "b": lambda: Spender(100, 0.25)}
+    found = compare(cases, ways, runs=10, max_cost=1.6)
+
+    assert sum(run.cost or 0.0 for run in [*found.samples, *found.unpaired]) <= 1.6
+    assert (found.done, len(found.unpaired)) == (3, 1)  # the seventh did not fit, and is no failure of its way
+    assert "ceiling of the comparison" in found.stopped
+    assert all(run.passed for run in found.samples)
+    assert len(compare(cases, ways, runs=10, max_tokens=450).samples) == 4
+
+
+def test_a_ceiling_of_a_policy_is_of_each_run_and_fails_its_way(cases: Path) -> None:
+    ways: dict[str, Any] = {
+        "poor": Way(planner=lambda: Spender(100, 1.0), policy={"max_cost": 0.5}),
+        "rich": lambda: Spender(100, 1.0),
+    }
+    found = compare(cases, ways, runs=2, max_cost=100)
+
+    assert {run.status for run in found.of("poor")} == {"over_budget"}
+    assert (found.stopped, found.done) == ("", 4)
+    assert all(run.passed for run in found.of("rich"))
+
+
+def test_a_ceiling_of_cost_needs_costs_that_are_known(cases: Path) -> None:
+    found = compare(cases, {"a": lambda: Spender(100, None), "b": planner(TELL)}, max_cost=1)
+
+    assert found.done == 0
+    assert found.stopped == "what way a costs is not known, so no ceiling can hold it: name prices"
+
+
+def test_an_interruption_leaves_what_was_found(cases: Path) -> None:
+    told = iter(range(5))
+
+    def tell(text: str) -> None:
+        if next(told) == 4:
+            raise KeyboardInterrupt
+
+    comparing = Comparing(cases, {"a": planner(TELL), "b": planner(TELL)}, only=["short"])
+    with pytest.raises(KeyboardInterrupt):
+        comparing.carry_out(tell=tell)
+
+    assert comparing.comparison.done == 2
+    assert comparing.comparison.as_dict()["pairs"][0]["seconds"]["pairs"] == 2
+
+
+def test_the_policy_of_a_way_is_laid_over_that_of_the_case(cases: Path) -> None:
+    file = cases.with_name("more.yaml")
+    file.write_text(cases.read_text(encoding="utf-8") + "policy: {max_steps: 1, timeout: 9}\n", encoding="utf-8")
+    both = planner(LOOK, TELL)
+    found = compare(file, {"tight": both, "wide": Way(planner=both, policy={"max_steps": 2})}, runs=1)
+
+    assert [run.passed for run in found.samples] == [False, True, False, True]
+
+
+def test_a_case_keeps_its_own_planner_where_a_way_has_none(cases: Path) -> None:
+    (cases.parent / "planner_of_compared_cases.py").write_text(
+        "import dagrun\n"
+        "def planner():\n"
+        f"    return dagrun.StaticPlanner(dagrun.Plan.model_validate({{'steps': [{TELL!r}]}}))\n",
+        encoding="utf-8",
+    )
+    file = cases.with_name("own.yaml")
+    text = cases.read_text(encoding="utf-8") + "planner: planner_of_compared_cases.py:planner\n"
+    file.write_text(text, encoding="utf-8")
+    found = compare(file, {"own": Way(), "two": planner(LOOK, TELL)}, runs=1)
+
+    assert [run.calls for run in found.of("own")] == [1, 1]
+    assert [run.calls for run in found.of("two")] == [2, 2]
+
+
+def refusals() -> Iterator[tuple[dict[str, Any], dict[str, Any], str]]:
+    good = planner(TELL)
+    yield {"a": good}, {}, "two ways at least"
+    yield {"a": good, "b": good}, {"runs": 0}, "runs"
+    yield {"a": good, "b": 3}, {}, "is neither"
+    yield {"a": good, "b": good}, {"only": ["planned"]}, "no case has a goal"
+    yield {"a": good, "b": good}, {"only": ["none"]}, "there is no case none"
+    yield {"a": good, "b": Way(planner=good, policy={"max_stps": 1})}, {}, "way b, case cases.yaml:short: its policy"
+    yield {"a": good, "b": Way(agent=lambda: 3)}, {}, "way b"  # type: ignore[arg-type, return-value]
+    yield {"a": good, "b": lambda: 3}, {}, "way b"
+
+
+@pytest.mark.parametrize(("ways", "options", "text"), list(refusals()))
+def test_what_cannot_be_compared_is_refused_before_anything_runs(
+    cases: Path, ways: dict[str, Any], options: dict[str, Any], text: str
+) -> None:
+    with pytest.raises((ContractError, CasesRefused), match=text):
+        compare(cases, ways, **options)
+
+
+def test_a_way_has_a_planner_or_an_agent() -> None:
+    with pytest.raises(ContractError, match="not both"):
+        Way(planner=planner(TELL), agent=lambda: None)  # type: ignore[arg-type, return-value]
+
+
+def test_the_text_fits_a_narrow_terminal_and_markdown_keeps_to_its_cells(cases: Path) -> None:
+    ways = {name: planner(TELL) for name in ("a|b", "<c>", "d", "e", "f")}
+    found = compare(cases, ways, runs=1)
+
+    for width in (60, 80, 120):
+        assert max(map(len, text_of(found, width).splitlines())) <= width
+    assert text_of(found, 40).count("\nsuccess  ") == 5  # a block for each way
+    table = markdown_of(found)
+    assert "a&#124;b" in table
+    assert "<c>" not in table
+    assert repr(found).startswith("<WayComparison of 5 ways, 2 runs each")
+
+
+def test_public_names() -> None:
+    assert dagrun.compare is compare
+    assert dagrun.WayComparison is WayComparison
+    assert dagrun.Way is Way
