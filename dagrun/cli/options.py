@@ -153,7 +153,7 @@ durability: Final = click.option(
     "--durability",
     type=click.Choice(["process", "power"]),
     help="What the record survives: the end of the process; or a power cut, too, which makes writing slower."
-    "  [default: process]",
+    "  [default: process; of a database, power]",
 )
 expires_after: Final = click.option(
     "--expires-after",
