@@ -18,18 +18,18 @@ NOTICED = (AssertionError, DagrunError, TypeError, KeyError)
 
 RECORD_MUTANTS = {
     "a retry is a failure for ever": (
-        "calls.succeeded + is_good\n",
-        'calls.succeeded + (is_good and event["attempt"] == 1)\n',
+        "_judge(calls, fault, 1)\n        calls.seconds",
+        '_judge(calls, fault, int(event["attempt"] == 1))\n        calls.seconds',
     ),
     "a stopped call is a failure": (
-        "    if state in _STOPPED:\n        return\n    is_good = state",
-        "    is_good = state",
+        "    if state in _STOPPED:\n        return\n    fault = ",
+        "    fault = ",
     ),
     "trouble is forgotten": (
-        "count.run.had_trouble = count.run.had_trouble or not is_good\n    count.judged",
+        "count.run.had_trouble = count.run.had_trouble or bool(fault)\n    count.judged",
         "count.judged",
     ),
-    "the verdict of critics does not count": ("calls.succeeded += is_good - was_good", "pass"),
+    "the verdict of critics does not count": ("            _judge(calls, before, -1)\n", "            continue\n"),
     "one critic can disagree with itself": ("if len(verdicts) > 1:", "if verdicts:"),
     "an unpriced call is free": ('calls.use(outcome["tokens"], cost)', 'calls.use(outcome["tokens"], cost or 0.0)'),
     "a lost model call is free": ("if count.models or (count.uses_models and count.planner_calls):", "if not lines:"),
