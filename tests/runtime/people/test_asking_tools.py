@@ -9,7 +9,21 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Answer, Asked, Drop, Event, Patch, Replace, RetryRule, State, Status, Step, ToolContext, ToolError
+from dagrun import (
+    Answer,
+    Asked,
+    Drop,
+    Event,
+    Patch,
+    PlanRefused,
+    Replace,
+    RetryRule,
+    State,
+    Status,
+    Step,
+    ToolContext,
+    ToolError,
+)
 from dagrun.errors import AnswerRefused, QuestionNotFound
 from dagrun.model.event import QuestionAnswered, StepResumed
 from dagrun.model.outcome import ErrorKind
@@ -312,14 +326,20 @@ async def test_a_step_that_asks_can_be_stopped_at_any_time(way: str, when: str, 
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("tool", [asks_in_a_thread, pytest.param(asks_in_a_process, marks=pytest.mark.costly)])
-async def test_only_async_tools_can_ask(tool: Any) -> None:
-    """A plain function cannot wait for a person without keeping a thread or a process; it is told so at once."""
-    result = await run(Step(id="ask", tool=tool.name), tools=(tool,), approver=(person := Person(True)))
+async def test_only_async_tools_can_ask() -> None:
+    """A plain function cannot wait for a person without keeping a thread; it is told so at once."""
+    result = await run(
+        Step(id="ask", tool="asks_in_a_thread"), tools=(asks_in_a_thread,), approver=(person := Person(True))
+    )
 
     state, reason = given(result, "ask")
     assert (state, person.asked) == ("failed", [])
     assert "only async tools that run as coroutines can" in reason
+
+
+async def test_a_plan_that_asks_from_another_process_is_refused() -> None:
+    with pytest.raises(PlanRefused, match=r"DR222.*asks_in_a_process asks people"):
+        await run(Step(id="ask", tool="asks_in_a_process"), tools=(asks_in_a_process,), approver=Person(True))
 
 
 async def test_what_is_asked_must_be_json() -> None:
