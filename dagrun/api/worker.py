@@ -13,7 +13,7 @@ from dagrun.api.engine import Engine
 from dagrun.api.options import ResumeOptions, must_fit
 from dagrun.api.record_opening import held_tape, last_opening
 from dagrun.api.submitting import build_of, queue_of
-from dagrun.errors import CannotResume, ContractError, JournalFailed, OwnerLost, shorten
+from dagrun.errors import CannotResume, ContractError, JournalFailed, OwnerLost, short_repr, shorten
 from dagrun.journal.queue import ClaimedTape, QueueStanding, Wanted, standing_after
 from dagrun.model.codec.event_codec import events_of
 from dagrun.model.outcome import Status
@@ -38,6 +38,8 @@ class ClaimNews:
         reason: Why, in a sentence; empty if there is nothing to say.
         seconds: Seconds since the claim.
     """
+
+    __repr__ = short_repr
 
     run_id: str
     standing: QueueStanding | None

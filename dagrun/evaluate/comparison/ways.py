@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dagrun.errors import CasesRefused, ContractError
+from dagrun.errors import CasesRefused, ContractError, short_repr
 from dagrun.evaluate.cases.case_file import Case, Expectation
 from dagrun.evaluate.cases.load_cases import ReadyCase
 from dagrun.evaluate.cases.trial import Trial, carry_out
@@ -41,6 +41,8 @@ class Way:
     Raises:
         ContractError: It has both a planner and an agent, or one of them is none.
     """
+
+    __repr__ = short_repr
 
     planner: Planner | Callable[[], Planner] | None = None
     agent: LanguageModel | Callable[[], LanguageModel] | None = None

@@ -173,7 +173,7 @@ export class Rows {
   marks() {
     const length = this.folded(this.to) - this.folded(this.from), most = Math.max(2, Math.min(6, Math.floor(this.axis.clientWidth / 70)));
     const power = 10 ** Math.floor(Math.log10(length / most)), fits = (one) => one * most >= length;
-    const step = length > 90 ? LONG.find(fits) ?? 86400 * Math.ceil(length / 86400 / most) : [1, 2, power < 0.01 ? 5 : 2.5, 5, 10].map((one) => Math.max(0.001, one * power)).find(fits);
+    const step = length > 90 ? LONG.find(fits) ?? 86400 * Math.ceil(length / 86400 / most) : [1, 2, power < 0.01 ? 5 : 2.5, 5, 10].map((one) => one * power).find(fits);
     const marks = [], put = (element, time) => { element.style.left = `${this.at(time)}%`; marks.push(element); };
     const next = (time) => Math.ceil(time / step - 1e-9) * step, gapAt = (time) => this.gaps.find(([from, to]) => time > from && time < to);
     const gaps = this.gaps.filter(([from, to]) => from >= this.from && to <= this.to).map(([from, to]) => [(from + to) / 2, to - from]);
