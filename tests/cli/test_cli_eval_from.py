@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from command_line import Shell, shell
+from dagrun.evaluate.cases.read_file import read_file
 
 __all__ = ["shell"]
 pytestmark = pytest.mark.real_time
@@ -63,9 +64,12 @@ def test_a_run_becomes_a_case_that_passes_at_once(failed: Shell) -> None:
     assert made.code == 0, made.err
     assert f"evals/incident.yaml: {failed.run_id}, 2 acts, 2 tools" in made.out
     assert "it comes to the same as on record" in made.out
+    assert "redact function" not in made.err + text  # the command line has none
+    assert "exact: true" in text
     assert "tools: ../shop.py" in text
     assert "get_order: {when: {order: 17}, return: {id: 17, total: 30.0, note: 'no'}}" in text
-    assert "rate: {when: {currency: EUR}, raise: {connection: the bank does not answer}}" in text  # no large argument
+    act = read_file(failed.folder / "evals/incident.yaml").cases[0].world["rate"][0]
+    assert (act.when, act.ignore) == ({"currency": "EUR"}, ["rows"])  # no large argument
     assert "pay: {state: skipped, attempts: 0}" in text
     assert failed("eval", "evals/incident.yaml").code == 0
 
@@ -131,3 +135,15 @@ def test_a_redacted_record_is_refused(shell: Shell) -> None:
 
     assert ended.code == 2
     assert "cannot become a case: its record has redacted parts (plan)" in ended.err
+
+
+def test_a_run_of_a_program_may_have_had_a_function_that_redacts(
+    failed: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record does not say, so the command does: on stderr and in the file."""
+    monkeypatch.setattr("dagrun.cli.jobs.evaluate.case_job.label", lambda labels, name: [])
+    made = failed("eval", "from", "last", "-o", "case.yaml", "--tools", "./shop.py")
+    said = "A redact function of the program that ran it is not applied: check the file before you share it."
+
+    assert (made.code, said in made.err) == (0, True)
+    assert f"# {said}" in (failed.folder / "case.yaml").read_text()

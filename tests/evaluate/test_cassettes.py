@@ -520,3 +520,70 @@ def test_a_thousand_calls_are_found_without_a_search_through_all() -> None:
         return time.process_time() - began
 
     assert run_virtual(main) < 0.9
+
+
+# Exactly the call that was made ---------------------------------------------------------------------------------------
+
+
+@tool(effect="read")
+async def fetch_all(body: dict[str, object] | None = None, url: str = "u", a: int = 0) -> int:
+    """Fetch."""
+    return 1
+
+
+@pytest.mark.parametrize("knows_tools", [True, False])
+@pytest.mark.parametrize(
+    ("recorded", "called"),
+    [
+        ({"body": {"order": 17}}, {"body": {"order": 17, "force": True, "amount": 1e6}}),
+        ({"body": {"order": 17}}, {"body": {"order": 17}, "url": "other"}),
+        ({}, {"a": 5}),
+        ({"a": 10_000_000_000}, {"a": 10_000_000_001}),
+    ],
+)
+def test_a_call_with_more_or_other_arguments_is_not_on_the_cassette(
+    recorded: dict[str, Any], called: dict[str, Any], knows_tools: bool
+) -> None:
+    async def main() -> None:
+        journal = MemoryJournal()
+        plans = [Plan(steps=[Step(id="s", tool="fetch_all", args=args)]) for args in (recorded, called)]
+        await dagrun.run(plans[0], tools=[fetch_all], journal=journal, run_id="r")
+        for plan, is_there in zip(plans, (True, False), strict=True):
+            tools = [fetch_all] if knows_tools else None
+            cassette = await Cassette.from_journal("r", journal=journal, tools=tools)
+            result = await cassette.run(plan=plan)
+            assert (result.status is Status.SUCCEEDED, cassette.strange == []) == (is_there, is_there)
+
+    run_virtual(main)
+
+
+def test_what_the_function_of_the_host_takes_out_is_not_on_the_cassette() -> None:
+    def hide(text: str) -> str:
+        return text.replace("ACME-4711", "[customer]")
+
+    @tool(effect="read")
+    async def find(order: str) -> dict[str, str]:
+        """Find who has ordered."""
+        return {"customer": "ACME-4711"}
+
+    @tool(effect="read")
+    async def refuse_customer(customer: str) -> str:
+        """Refuse."""
+        raise ToolError(f"no {customer}")
+
+    async def main() -> str:
+        journal = MemoryJournal()
+        steps = [
+            Step(id="a", tool="find", args={"order": "of ACME-4711"}),
+            Step(id="b", tool="refuse_customer", args={"customer": "${a.customer}"}),
+        ]
+        tools = [find, refuse_customer]
+        await dagrun.run(Plan(steps=steps), tools=tools, journal=journal, run_id="r", redact=hide)
+        cassette = await Cassette.from_journal("r", journal=journal, tools=tools, redact=hide)
+        result = await cassette.run()
+        assert (result.status, cassette.strange) == (Status.FAILED, [])
+        return cassette.case.model_dump_json()
+
+    text = run_virtual(main)
+    assert "4711" not in text
+    assert "no [customer]" in text

@@ -127,6 +127,30 @@ def test_a_call_that_no_act_is_for_fails_with_what_there_is(tmp_path: Path) -> N
     assert 'no act of ship is for the arguments {"order": 17}; the nearest is that when {"order": 1}' in found[0]
 
 
+@pytest.mark.parametrize(
+    ("act", "is_played"),
+    [
+        ({"when": {"order": 17}}, True),
+        ({"when": {}}, False),
+        ({"when": {}, "ignore": ["order"]}, True),
+        ({}, True),
+    ],
+)
+def test_an_exact_case_plays_acts_for_all_of_the_arguments(
+    tmp_path: Path, act: dict[str, Any], *, is_played: bool
+) -> None:
+    world = {"ship": {**act, "return": "gone"}, "notify": "sent"}
+    status = "succeeded" if is_played else "failed"
+    found = misses(tmp_path, {"status": status}, plan=PLAN, world=world, exact=True)
+
+    assert bool(found) is not is_played, found
+
+
+def test_ignore_is_for_exact_cases(tmp_path: Path) -> None:
+    with pytest.raises(CasesRefused, match="ignore is for a case with exact: true"):
+        play(tmp_path, plan=PLAN, world={"ship": {"when": {}, "ignore": ["order"], "return": "gone"}, "notify": "sent"})
+
+
 def test_every_seed_has_a_delay_of_its_own_and_the_same_each_time(tmp_path: Path) -> None:
     world = {"ship": [{"raise": "retryable"}, {"return": "gone"}], "notify": "sent"}
     once, again = (play(tmp_path, plan=PLAN, world=world, runs=4, seed=7) for _ in range(2))

@@ -56,7 +56,8 @@ class Act(_Part):
     """What a stand-in does in one call.
 
     Attributes:
-        when: The act is only for calls with these arguments; a part of an object is enough.
+        when: The act is only for calls with these arguments; a part of an object is enough, unless the case is exact.
+        ignore: Arguments that may be anything, in a case that is exact.
         step: The act is only for calls of this step; of an element of a list, such as ``load[2]``.
         takes: Seconds until it returns or raises; ``forever`` for a call that never ends by itself, ``unstoppable`` for
             one that goes on when it is told to stop.
@@ -71,6 +72,7 @@ class Act(_Part):
     """
 
     when: dict[str, Any] | None = None
+    ignore: list[str] = []
     step: str | None = None
     takes: Seconds | Literal["forever", "unstoppable"] = 0.0
     returns: Any = Field(default=None, alias="return")
@@ -85,6 +87,8 @@ class Act(_Part):
     def _one_end(self) -> Act:
         if self.raises is not None and "returns" in self.model_fields_set:
             raise ValueError("an act returns or raises, not both")
+        if self.ignore and self.when is None:
+            raise ValueError("ignore is for an act with when: {} for no other arguments")
         return self
 
 
@@ -307,6 +311,7 @@ class Case(_CaseDefaults):
         host: What the host does to the run while it goes on, in order.
         runs: How often it runs: with the seeds *seed*, *seed* + 1, and so on.
         seed: The first seed, of the jitter of delays between attempts.
+        exact: Whether an act with *when* is only for calls with all of these arguments and no others; ``{}`` for none.
         clock: ``virtual``: time costs nothing, and is exact; ``real``. What fits is found out, unless it is said here.
         faults: ``matrix``: each tool of the case is also broken in each way, once and always, and what no fault may
             change must hold; see `dagrun.evaluate.cases.fault_matrix`.
@@ -320,6 +325,7 @@ class Case(_CaseDefaults):
     host: list[HostDeed] = []
     runs: Annotated[int, Field(ge=1, le=1_000)] = 1
     seed: int = 0
+    exact: bool = False
     clock: Literal["virtual", "real"] | None = None
     faults: Literal["matrix"] | None = None
     expect: Expectation = Expectation()

@@ -13,13 +13,14 @@ from dagrun.evaluate.cases.case_file import Case
 from dagrun.evaluate.cases.host_deeds import run_with_host
 from dagrun.evaluate.cases.planner_replies import PlayedPlanner
 from dagrun.evaluate.cases.recorded_case import playable_events, recorded_case
-from dagrun.evaluate.cases.stand_in_world import CaseWorld, Series, StandInCall
+from dagrun.evaluate.cases.stand_in_world import CaseWorld, StandInCall, scripts_of
 from dagrun.evaluate.cases.trial import Means
 from dagrun.model.event import Event, RunResumed, RunStarted
 from dagrun.model.journal import Journal
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Planner
 from dagrun.model.policy import Policy
+from dagrun.model.redaction.redactor import Hook
 from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model.value import encode
 from dagrun.runtime.result import RunResult
@@ -49,8 +50,7 @@ class Cassette:
 
     def __init__(self, case: Case, tools: Toolbox) -> None:
         self.case = case
-        scripts = {name: Series(acts) for name, acts in case.world.items()}
-        self._world = CaseWorld(tools, scripts, (), case.reconcile)
+        self._world = CaseWorld(tools, scripts_of(case), (), case.reconcile)
         self._means = Means(
             case=case,
             plan=None if case.plan is None else Plan.model_validate(case.plan),
@@ -62,7 +62,9 @@ class Cassette:
         return f"<Cassette {self.case.id}: {len(self.case.world)} tools>"
 
     @classmethod
-    async def from_journal(cls, run_id: str, *, journal: Journal, tools: Any = None) -> Cassette:
+    async def from_journal(
+        cls, run_id: str, *, journal: Journal, tools: Any = None, redact: Hook | None = None
+    ) -> Cassette:
         """Make a cassette of a run that has ended.
 
         Args:
@@ -70,6 +72,7 @@ class Cassette:
             journal: The journal that has the record.
             tools: The tools of today, as for `dagrun.run`; `None` for the contracts on record, without the types that
                 a record does not have.
+            redact: The function with which the run was redacted, as for `dagrun.run`; it is not on record.
 
         Raises:
             CasesRefused: The run has not ended, or cannot be carried out again; every reason is in the error.
@@ -78,7 +81,7 @@ class Cassette:
         """
         recorded = playable_events(run_id, await journal.read(run_id))
         toolbox = recorded_tools(recorded) if tools is None else toolbox_of(tools)
-        return cls(Case.model_validate(recorded_case(run_id, recorded, toolbox)), toolbox)
+        return cls(Case.model_validate(recorded_case(run_id, recorded, toolbox, redact=redact)), toolbox)
 
     async def run(self, **options: Any) -> RunResult:
         """Carry the run out again.

@@ -21,7 +21,7 @@ from dagrun.evaluate.cases.gates import unknown_figures
 from dagrun.evaluate.cases.host_deeds import patches_of
 from dagrun.evaluate.cases.planner_replies import PlayedPlanner
 from dagrun.evaluate.cases.read_file import read_file
-from dagrun.evaluate.cases.stand_in_world import CaseWorld, Series, must_fit, unknown_arguments
+from dagrun.evaluate.cases.stand_in_world import CaseWorld, must_fit, scripts_of, unknown_arguments
 from dagrun.evaluate.cases.trial import Means
 from dagrun.model.effect import Effect
 from dagrun.model.plan import Plan
@@ -65,8 +65,7 @@ class ReadyCase:
 
     def world(self) -> CaseWorld:
         """Return the world of a new trial."""
-        scripts = {name: Series(acts) for name, acts in self.case.world.items()}
-        return CaseWorld(self.tools, scripts, self.case.real, self.case.reconcile, self.is_virtual)
+        return CaseWorld(self.tools, scripts_of(self.case), self.case.real, self.case.reconcile, self.is_virtual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +277,8 @@ def _plan_in(fields: dict[str, Any]) -> Plan:
 
 def _unknown(case: Case, tools: Toolbox) -> Iterator[str]:
     yield from must_fit(tools, case.world)
+    if not case.exact and (names := [name for name, acts in case.world.items() if any(act.ignore for act in acts)]):
+        yield f"world.{names[0]}: ignore is for a case with exact: true; others look only at what when names"
     for name, wanted in case.expect.calls.args.items():
         for one in (wanted if isinstance(wanted, list) else [wanted]) if name in tools else ():
             yield from unknown_arguments(tools[name], one, f"expect.calls.args.{name}")

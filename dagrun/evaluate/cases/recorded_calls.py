@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pydantic import ValidationError
 from pydantic_core import from_json
 
 from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
@@ -23,7 +22,7 @@ from dagrun.decide.run_status import NO_APPROVER
 from dagrun.errors import ValueRefused
 from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE
 from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
-from dagrun.evaluate.cases.stand_in_world import plain_arguments
+from dagrun.evaluate.cases.stand_in_world import called_with
 from dagrun.graph.build import build
 from dagrun.graph.fold import fold
 from dagrun.graph.live_graph import LiveGraph
@@ -36,7 +35,7 @@ from dagrun.model.outcome import ErrorKind, Outcome, State, Status
 from dagrun.model.patch import Add, edit_as_dict
 from dagrun.model.question import Question
 from dagrun.model.toolbox import AnyTool, Toolbox
-from dagrun.model.value import Unavailable, decode, encode, to_json
+from dagrun.model.value import Unavailable, decode
 
 _NOT_CALLED: Final = ErrorKind.BAD_ARGUMENTS
 # The tool has returned, and what it returned is not on record.
@@ -54,6 +53,7 @@ class CallOnRecord:
         step: The step that made it.
         attempt: The number of the attempt, from 1.
         arguments: The arguments, as a stand-in of the tool gets them.
+        ignored: Those that were given and are not among them.
         act: What came of it, with the fields of an `Act`.
     """
 
@@ -61,6 +61,7 @@ class CallOnRecord:
     step: str
     attempt: int
     arguments: dict[str, Any]
+    ignored: list[str] = field(default_factory=list)
     act: dict[str, Any] = field(default_factory=dict)
 
 
@@ -260,19 +261,20 @@ class _RecordReader:
 
     def _begin(self, event: events.AttemptStarted) -> None:
         node = self._graph.nodes[event.step]
-        call = CallOnRecord(event.tool, event.step, event.attempt, self._arguments(node, event.tool))
+        call = CallOnRecord(event.tool, event.step, event.attempt, *self._arguments(node, event.tool))
         self._open[event.step] = (call, event.at)
 
-    def _arguments(self, node: Node, tool: str) -> dict[str, Any]:
-        """Fill in the arguments of the call that begins; rule 1."""
+    def _arguments(self, node: Node, tool: str) -> tuple[dict[str, Any], list[str]]:
+        """Fill in the arguments of the call that begins, rule 1; and name those that only the host knows."""
         try:
             data = node.plan.args.fill(lambda reference: self._graph.look_up(reference, node), sys.maxsize)
             given = {} if node.extra is None else {name: decode(value) for name, value in node.extra.given.items()}
         except (LookupError, ValueRefused):
-            return {}
+            self._run.missing.append(f"the arguments of step {node.id}")
+            return {}, []
         plain: dict[str, Any] = {**from_json(data), **given}
         known = None if self._tools is None else self._tools.get(tool)
-        return plain if known is None else _as_called(known, plain, is_streamed=bool(node.plan.stream))
+        return (plain, []) if known is None else _as_called(known, plain, is_streamed=bool(node.plan.stream))
 
     def _end(self, event: events.AttemptEnded) -> None:
         call, began = self._open.pop(event.step)
@@ -447,13 +449,11 @@ def _was_stopped(outcome: Outcome) -> bool:
     )
 
 
-def _as_called(tool: AnyTool, plain: Mapping[str, Any], *, is_streamed: bool) -> dict[str, Any]:
-    """Return arguments as a stand-in of the tool gets them, without those that only the host knows."""
+def _as_called(tool: AnyTool, plain: Mapping[str, Any], *, is_streamed: bool) -> tuple[dict[str, Any], list[str]]:
+    """Return arguments as a stand-in of the tool gets them, and the names of those that only the host knows."""
     contract = tool.arguments
     hidden = {*contract.secrets, *contract.objects, *([contract.stream] if is_streamed else [])}
-    said = {name: value for name, value in plain.items() if contract.names.get(name, name) not in hidden}
-    try:
-        parsed = plain_arguments(tool, contract.parse(to_json(encode(dict(plain)))))
-    except (ValidationError, ValueRefused):
-        return said
-    return {name: value for name, value in parsed.items() if name not in hidden}
+    given = {contract.names.get(name, name) for name in plain} | ({contract.stream} if is_streamed else set())
+    told = called_with(tool, plain)
+    said = {name: value for name, value in told.items() if contract.names.get(name, name) not in hidden}
+    return said, sorted(hidden & given)

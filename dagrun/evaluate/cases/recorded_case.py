@@ -21,7 +21,7 @@ from dagrun.model.journal import Line
 from dagrun.model.outcome import State, Status
 from dagrun.model.question import Asked
 from dagrun.model.redaction.records import as_shown, redactor_of
-from dagrun.model.redaction.redactor import DEFAULT_REDACTOR
+from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Hook, Redactor
 from dagrun.model.secrets.secret import KEY
 from dagrun.model.toolbox import Toolbox
 from dagrun.model.value import decode, encode, to_json
@@ -34,15 +34,24 @@ _OWN: Final = frozenset(("coroutine", "thread", "process"))  # executors that ev
 
 
 def recorded_case(
-    run_id: str, recorded: Sequence[Event], tools: Toolbox | None = None, *, is_brief: bool = False
+    run_id: str,
+    recorded: Sequence[Event],
+    tools: Toolbox | None = None,
+    *,
+    is_brief: bool = False,
+    redact: Hook | None = None,
 ) -> dict[str, Any]:
-    """Return the fields of a `Case` of a run that has ended. What must not be shown is redacted, as in briefs.
+    """Return the fields of a `Case` of a run that has ended.
+
+    What must not be shown is redacted: what looks like a token, what the name of its field says to be secret, the kinds
+    that the policy on record names, and what *redact* takes out.
 
     Args:
         run_id: The run.
         recorded: Its events.
         tools: The tools of today; `None` to take arguments as the record has them.
         is_brief: Whether large arguments are left out, for people; steps are named where that leaves calls alike.
+        redact: The function of the host that redacts texts, as for `dagrun.run`; it is not on record.
 
     Raises:
         CasesRefused: The run has not ended, or a case cannot do the same; every reason is in the error.
@@ -52,7 +61,7 @@ def recorded_case(
     if not isinstance(last, RunEnded):
         where = f" ({last.status}: {last.reason})" if isinstance(last, RunSuspended) else ""
         raise CasesRefused([f"run {run_id} has not ended{where}: a case says how it ends"])
-    redactor = redactor_of(recorded) or DEFAULT_REDACTOR
+    redactor = redactor_of(recorded, redact) or DEFAULT_REDACTOR
     run = read_run(run_id, [as_shown(event, redactor) for event in recorded], tools)
     opening = run.opening
     is_bound = run.taken_over or opening.guards or opening.guarded_tools
@@ -65,8 +74,10 @@ def recorded_case(
         raise CasesRefused([f"run {run_id} cannot become a case: {reason}" for reason in reasons])
     if is_brief:
         for call in run.calls:
-            call.arguments = {name: value for name, value in call.arguments.items() if _is_short(value)}
-    return _case(run_id, run, recorded)
+            short = {name: value for name, value in call.arguments.items() if _is_short(value)}
+            call.ignored += (name for name in call.arguments if name not in short)
+            call.arguments = short
+    return _case(run_id, run, recorded, redactor)
 
 
 def _is_short(value: Any) -> bool:
@@ -97,9 +108,9 @@ def playable_events(run_id: str, lines: Sequence[Line], unseal: Callable[[str], 
     return events_of(run_id, lines, unseal)
 
 
-def _case(run_id: str, run: RecordedRun, recorded: Sequence[Event]) -> dict[str, Any]:
+def _case(run_id: str, run: RecordedRun, recorded: Sequence[Event], redactor: Redactor) -> dict[str, Any]:
     first = next(event.opening for event in recorded if isinstance(event, RunStarted) and event.opening is not None)
-    shown = as_shown(recorded[0], redactor_of(recorded) or DEFAULT_REDACTOR)
+    shown = as_shown(recorded[0], redactor)
     assert isinstance(shown, RunStarted)
     assert shown.opening is not None
     opening = shown.opening
@@ -113,6 +124,7 @@ def _case(run_id: str, run: RecordedRun, recorded: Sequence[Event]) -> dict[str,
         "people": _people(run),
         "host": run.host,
         "reconcile": run.reconcile,
+        "exact": bool(run.calls),
         "world": _world(run.calls),
         "expect": _expect(run, recorded),
     }
@@ -171,7 +183,8 @@ def _world(calls: Sequence[CallOnRecord]) -> dict[str, Any]:
     """Return the acts of each tool."""
     by_call: dict[tuple[str, str], list[CallOnRecord]] = {}
     for call in calls:
-        by_call.setdefault((call.tool, json.dumps(call.arguments, sort_keys=True)), []).append(call)
+        key = json.dumps([call.arguments, call.ignored], sort_keys=True)
+        by_call.setdefault((call.tool, key), []).append(call)
     world: dict[str, list[dict[str, Any]]] = {}
     for (tool, _), equal in by_call.items():
         world.setdefault(tool, []).extend(_acts(equal))
@@ -180,7 +193,7 @@ def _world(calls: Sequence[CallOnRecord]) -> dict[str, Any]:
 
 def _acts(equal: Sequence[CallOnRecord]) -> Iterator[dict[str, Any]]:
     """Yield the acts of equal calls of a tool."""
-    when = {"when": equal[0].arguments} if equal[0].arguments else {}
+    when = {"when": equal[0].arguments, **({"ignore": equal[0].ignored} if equal[0].ignored else {})}
     by_step: dict[str, list[dict[str, Any]]] = {}
     for call in equal:
         by_step.setdefault(call.step, []).append(call.act)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from dagrun.errors import ToolError, ValueRefused, shorten
-from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE, Act
+from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE, Act, Case
 from dagrun.evaluate.cases.failures import WRONG_TYPE, failure_of
 from dagrun.evaluate.cases.matching import differences, fits, shown
 from dagrun.model.critic import Verdict
@@ -26,6 +26,7 @@ from dagrun.model.plan import Step
 from dagrun.model.signature import explain
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool, Toolbox, hint
+from dagrun.model.value import encode, to_json
 
 _CLINGS: Final = 0.3  # seconds
 _CONTEXT: Final = "dagrun_context"
@@ -79,25 +80,62 @@ class Script(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Sort:
+    """The calls that a series of acts is for; see `Act` for the fields."""
+
+    when: dict[str, Any] | None
+    step: str | None
+    ignore: frozenset[str]
+    is_exact: bool
+
+    def fits(self, call: StandInCall) -> bool:
+        if not self._is_of_step(call):
+            return False
+        if self.when is None or not self.is_exact:
+            return self.when is None or fits(call.arguments, self.when)
+        looked_at = _key(self._looked_at(call))
+        if looked_at == _key(self.when):
+            return True
+        ignored = {name: value for name, value in call.arguments.items() if name in self.ignore}
+        as_called = called_with(call.tool, {**self.when, **ignored})  # with the defaults inside of models, say
+        return _key({name: value for name, value in as_called.items() if name not in self.ignore}) == looked_at
+
+    def differences(self, call: StandInCall) -> Iterator[str]:
+        """Yield where a call differs, a line each."""
+        if not self._is_of_step(call):
+            yield f"the step is {call.step}"
+        found, wanted = self._looked_at(call), self.when or {}
+        yield from (line[1:] for line in differences(found, wanted, "", is_part=not self.is_exact))
+
+    def _is_of_step(self, call: StandInCall) -> bool:
+        return self.step is None or self.step in (call.step, call.step.partition("[")[0])
+
+    def _looked_at(self, call: StandInCall) -> dict[str, Any]:
+        return {name: value for name, value in call.arguments.items() if name not in self.ignore}
+
+
 class Series:
     """The acts of one tool. Acts with equal *when* and *step* are a series: one act a call, the last goes on.
 
     Args:
         acts: The acts, in order. Of the series that fit a call, one with exactly its arguments plays, else the first;
             acts without *when* fit any arguments, and come last.
+        is_exact: Whether acts with *when* are only for calls with exactly these arguments.
     """
 
-    def __init__(self, acts: Sequence[Act]) -> None:
-        found: dict[tuple[str, str | None], tuple[tuple[dict[str, Any] | None, str | None], list[Act]]] = {}
+    def __init__(self, acts: Sequence[Act], *, is_exact: bool = False) -> None:
+        found: dict[tuple[Any, ...], tuple[_Sort, list[Act]]] = {}
         for act in acts:
-            sort = (act.when, act.step)
-            found.setdefault((_key(act.when), act.step), (sort, []))[1].append(act)
-        self._series = sorted(found.values(), key=lambda one: (one[0][0] is None, one[0][1] is None))
+            sort = _Sort(act.when, act.step, frozenset(act.ignore), is_exact)
+            found.setdefault((_key(act.when), act.step, sort.ignore), (sort, []))[1].append(act)
+        self._series = sorted(found.values(), key=lambda one: (one[0].when is None, one[0].step is None))
         self._played: Counter[int] = Counter()
-        self._exact: dict[str, list[int]] = {}  # by arguments: a record has thousands of acts
-        for number, ((when, _), _) in enumerate(self._series):
-            if when is not None:
-                self._exact.setdefault(_key(when), []).append(number)
+        # By what is ignored, and by the other arguments: a record has thousands of acts.
+        self._exact: dict[frozenset[str], dict[str, list[int]]] = {}
+        for number, (sort, _) in enumerate(self._series):
+            if sort.when is not None:
+                self._exact.setdefault(sort.ignore, {}).setdefault(_key(sort.when), []).append(number)
 
     def act_of(self, call: StandInCall) -> Act | str:
         """See `Script`."""
@@ -110,33 +148,29 @@ class Series:
 
     def _fitting(self, call: StandInCall) -> Iterator[int]:
         """Yield the numbers of the series that fit a call, those with exactly its arguments first."""
-        yield from (one for one in self._exact.get(_key(call.arguments), ()) if _is_for(call, *self._series[one][0]))
-        yield from (number for number, (sort, _) in enumerate(self._series) if _is_for(call, *sort))
+        for ignored, by_arguments in self._exact.items():
+            key = _key({name: value for name, value in call.arguments.items() if name not in ignored})
+            yield from (number for number in by_arguments.get(key, ()) if self._series[number][0].fits(call))
+        yield from (number for number, (sort, _) in enumerate(self._series) if sort.fits(call))
 
     def _why_none(self, call: StandInCall) -> str:
         """Say that there is no act for a call, and where it differs from the nearest one that there is."""
         text = f"no act of {call.tool.name} is for the arguments {shown(call.arguments)}"
         lines, sort = min(
-            (([*_differences(call, *sort)], sort) for sort, _ in self._series), key=lambda found: len(found[0])
+            (([*sort.differences(call)], sort) for sort, _ in self._series), key=lambda found: len(found[0])
         )
-        of_step = "" if sort[1] is None else f" of step {sort[1]}"
-        return f"{text}; the nearest is that{of_step} when {shown(sort[0])}: {'; '.join(lines[:3])}"
+        of_step = "" if sort.step is None else f" of step {sort.step}"
+        why = "; ".join(lines[:3]) or "a number is not exactly the same"
+        return f"{text}; the nearest is that{of_step} when {shown(sort.when)}: {why}"
 
 
 def _key(arguments: Mapping[str, Any] | None) -> str:
     return json.dumps(arguments, sort_keys=True)
 
 
-def _is_for(call: StandInCall, when: dict[str, Any] | None, step: str | None) -> bool:
-    return (step is None or step in (call.step, call.step.partition("[")[0])) and (
-        when is None or fits(call.arguments, when)
-    )
-
-
-def _differences(call: StandInCall, when: dict[str, Any] | None, step: str | None) -> Iterator[str]:
-    if step is not None and step not in (call.step, call.step.partition("[")[0]):
-        yield f"the step is {call.step}"
-    yield from (line[1:] for line in differences(call.arguments, when or {}, "", is_part=True))
+def scripts_of(case: Case) -> dict[str, Script]:
+    """Return what the stand-ins of a case do, by tool."""
+    return {name: Series(acts, is_exact=case.exact) for name, acts in case.world.items()}
 
 
 Bend: TypeAlias = Callable[[StandInCall, Act], Act]
@@ -245,6 +279,14 @@ def plain_arguments(tool: AnyTool, arguments: Mapping[str, Any]) -> dict[str, An
     said = {name: value for name, value in arguments.items() if name not in hidden}
     plain: dict[str, Any] = to_jsonable_python(said, fallback=str, by_alias=False)
     return plain
+
+
+def called_with(tool: AnyTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a plan as a stand-in of the tool gets them; as they are, if they do not fit the tool."""
+    try:
+        return plain_arguments(tool, tool.arguments.parse(to_json(encode(dict(arguments)))))
+    except (ValidationError, ValueRefused):
+        return dict(arguments)
 
 
 class PlayedCritic:

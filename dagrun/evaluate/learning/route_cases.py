@@ -15,7 +15,7 @@ from dagrun.evaluate.cases.case_file import Case, CaseFile
 from dagrun.evaluate.cases.cassette import recorded_tools
 from dagrun.evaluate.cases.expectations import misses_of
 from dagrun.evaluate.cases.recorded_case import recorded_case
-from dagrun.evaluate.cases.stand_in_world import CaseWorld, Series
+from dagrun.evaluate.cases.stand_in_world import CaseWorld, scripts_of
 from dagrun.evaluate.cases.trial import Means, carry_out
 from dagrun.evaluate.learning.planned_runs import PlannedRun
 from dagrun.model.event import Event
@@ -30,7 +30,7 @@ from dagrun.testing.virtual_clock import run_virtual
 
 _MAX_BYTES: Final = 1_000_000  # of a file that people read
 _MAX_DEPTH: Final = 64
-_KEPT: Final = ("policy", "secrets", "people", "reconcile", "world")  # of the case of the run
+_KEPT: Final = ("policy", "secrets", "people", "reconcile", "exact", "world")  # of the case of the run
 
 
 class NoCase(Exception):
@@ -93,6 +93,7 @@ def _comments(route: RouteFile, run: PlannedRun, file: str) -> list[str]:
         "No model is asked, and no tool is called. Its tools are those of the command line:",
         "  dagrun eval THIS_FILE --tools my_tools",
         "To use it in tests, name them here, as in  tools: my_tools",
+        "A redact function of the program that ran it is not applied: check the file before you share it.",
     ]
 
 
@@ -118,6 +119,5 @@ async def _misses(route: RouteFile, case: Case, tools: Toolbox) -> list[str]:
         policy=Policy.model_validate(case.policy or {}),
         make_planner=lambda _: RouterPlanner([route.as_route()]),
     )
-    scripts = {name: Series(acts) for name, acts in case.world.items()}
-    trial = await carry_out(means, CaseWorld(tools, scripts, (), case.reconcile), case.seed)
+    trial = await carry_out(means, CaseWorld(tools, scripts_of(case), (), case.reconcile), case.seed)
     return await misses_of(case.expect, trial)

@@ -32,7 +32,7 @@ from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
 from dagrun.model.question import Question
 from dagrun.model.redaction.event_json import NAMES, may_hold_names
-from dagrun.model.redaction.redactor import HIDDEN, Redactor, without_secrets
+from dagrun.model.redaction.redactor import HIDDEN, Hook, Redactor, without_secrets
 from dagrun.model.reference import HOLE
 from dagrun.model.secrets.patterns import is_secret_name
 from dagrun.model.secrets.secret import KEY, Secrets
@@ -498,14 +498,15 @@ def shown_events(recorded: Sequence[Event]) -> list[Event]:
     return list(recorded) if redactor is None else [as_shown(event, redactor) for event in recorded]
 
 
-def redactor_of(recorded: Sequence[Event]) -> Redactor | None:
+def redactor_of(recorded: Sequence[Event], hook: Hook | None = None) -> Redactor | None:
     """Return the redactor for all that is shown of a record; `None` if its policy names no kinds of personal data.
 
-    A run may have been resumed under another policy; then the kinds of all its policies count.
+    A run may have been resumed under another policy; then the kinds of all its policies count. The function of the host
+    is not on record: *hook*, if it is given.
     """
     openings = [event.opening for event in recorded if isinstance(event, events.RunStarted | events.RunResumed)]
     kinds = dict.fromkeys(kind for opening in openings if opening is not None for kind in opening.policy.redact)
-    return Redactor(personal=kinds) if kinds else None
+    return Redactor(personal=kinds, hook=hook) if kinds or hook is not None else None
 
 
 # Registered secrets ---------------------------------------------------------------------------------------------------

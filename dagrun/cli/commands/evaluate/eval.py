@@ -87,8 +87,9 @@ What is in the case:
   host       what its host did: changes of the plan, cancellations
   expect     how the run and its steps ended, and its answer
 
-What must not be shown is redacted, as in what a planner is told. No tool is called. Today's policy on yesterday's run:
-dagrun eval CASE --policy policy.toml.
+Redacted is what looks like a token, has the name of a secret, or is of the kinds that the policy on record names. A
+redact function of the program that ran it is not applied: check the file before you share it. No tool is called.
+Today's policy on yesterday's run: dagrun eval CASE --policy policy.toml.
 
 Exit codes: 0 it comes to the same as on record, 1 it does not, 2 wrong usage, or a run that cannot become a case.
 """

@@ -29,6 +29,7 @@ from dagrun.model.python_plans.plan_text import as_yaml
 
 _OPEN_LEVELS: Final = 3  # the file, its cases, and the fields of each
 _MAX_MISSES: Final = 10
+_NOT_APPLIED: Final = "A redact function of the program that ran it is not applied: check the file before you share it."
 
 
 def make_case(configuration: Configuration, data: Data, run: str, flags: Mapping[str, Any]) -> int:
@@ -54,6 +55,8 @@ def make_case(configuration: Configuration, data: Data, run: str, flags: Mapping
     if flags["case_id"] is not None:
         case = {**case, "id": flags["case_id"]}
     named = _named_tools(configuration, target)
+    if _is_of_program(recorded):
+        click.echo(_NOT_APPLIED, err=True)
     tree = {**({"tools": named} if named else {}), "cases": [case]}
     text = _head(name, recorded) + as_yaml(tree, open_levels=_OPEN_LEVELS)
     if target is None and flags["as_json"]:
@@ -164,7 +167,15 @@ def _head(name: str, recorded: Sequence[Event]) -> str:
         "Made by dagrun eval from. The world is what the run heard from its tools; expected is what came of it.",
         "Change what is expected to what should have come of it, and keep the case.",
     ]
+    if _is_of_program(recorded):
+        lines.append(_NOT_APPLIED)
     return "".join(f"# {visible(line)}\n" for line in lines)
+
+
+def _is_of_program(recorded: Sequence[Event]) -> bool:
+    """Whether a program of the user's own ran it: a run of the command line has no function that redacts."""
+    opening = recorded[0].opening if isinstance(recorded[0], RunStarted) else None
+    return opening is None or not label(opening.labels, "again")
 
 
 def _report(data: Data, target: Path, case: Mapping[str, Any], evaluation: Evaluation, *, as_json: bool) -> None:
