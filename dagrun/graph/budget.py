@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
@@ -164,13 +164,14 @@ class Budget:
     Attributes:
         ceilings: The ceilings, with what is spent and reserved.
         open: The number of open calls.
+        refusals: How often a call did not fit under them that fitted under the ceilings of its own run.
         waiting: The ledgers that wait for room, in the order of asking, and the callbacks that tell them.
 
     Raises:
         ContractError: A ceiling is not a positive number, or no ceiling is set.
     """
 
-    __slots__ = ("ceilings", "open", "waiting")
+    __slots__ = ("ceilings", "open", "refusals", "waiting")
 
     def __init__(
         self,
@@ -196,11 +197,24 @@ class Budget:
         if not self.ceilings.accounts:
             raise ContractError("a budget has at least one ceiling")
         self.open = 0
+        self.refusals = 0
         self.waiting: dict[Hashable, Callable[[], object]] = {}
 
     def __repr__(self) -> str:
         spent = (f"{account.name} {account.shown(account.spent):g}" for account in self.ceilings.accounts)
         return shorten(f"<Budget: {', '.join(spent)} used; {self.open} open calls>", 1200)
+
+    def note_lack(self, lacking: Iterable[Claim]) -> bool:
+        """Note that a call lacks room; return whether a ceiling of these is among those that it lacks room under.
+
+        It is a refusal of the budget only if nothing else would have refused the call.
+
+        Args:
+            lacking: All claims of the call that have too little room.
+        """
+        are_shared = [claim.account in self.ceilings.accounts for claim in lacking]
+        self.refusals += bool(are_shared) and all(are_shared)
+        return any(are_shared)
 
     def tell(self) -> None:
         """Tell the waiting runs, in the order of asking, that a call has ended; a run that needs room asks again."""

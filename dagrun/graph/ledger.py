@@ -108,7 +108,13 @@ class Ledger:
     def reserve_model(self, call: ModelCall) -> Reservation | None:
         """Reserve the worst case of a call of a model; `None` if it does not fit. Nothing waits for such room."""
         claims = self._claims_of_model(call)
-        return self._take_room(call, claims) if not self._has_left and all(claim.fits for claim in claims) else None
+        if self._has_left:
+            return None
+        if all(claim.fits for claim in claims):
+            return self._take_room(call, claims)
+        if self._shared is not None:
+            self._shared.note_lack(claim for claim in claims if not claim.fits)
+        return None
 
     def _take_room(self, called: Billed, claims: tuple[Claim, ...]) -> Reservation:
         for account, _, worst in claims:
@@ -243,10 +249,9 @@ class Ledger:
 
     def _wait(self, lacking: Iterable[Claim]) -> None:
         """Join the waiting runs, if one of the *lacking* accounts is a shared one."""
-        if self._shared is None or self._on_room is None:
+        if self._shared is None:
             return
-        shared = self._shared.ceilings.accounts
-        if any(claim.account in shared for claim in lacking):
+        if self._shared.note_lack(lacking) and self._on_room is not None:
             self._shared.waiting.setdefault(self, self._on_room)
 
     def _close(self, reservation: Reservation) -> None:

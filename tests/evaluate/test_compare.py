@@ -1,5 +1,6 @@
 """Comparisons: every way meets the same cases, under ceilings for all of them, and what was found is kept."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,20 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import Brief, ContractError, Plan, StaticPlanner, Way, WayComparison, compare
+from dagrun import (
+    Brief,
+    ContractError,
+    Ladder,
+    Patch,
+    Plan,
+    Planner,
+    Replace,
+    StaticPlanner,
+    Step,
+    Way,
+    WayComparison,
+    compare,
+)
 from dagrun.errors import CasesRefused
 from dagrun.evaluate.comparison.compare import Comparing
 from dagrun.evaluate.comparison.comparison_text import markdown_of, text_of
@@ -18,6 +32,7 @@ pytestmark = pytest.mark.real_time  # a virtual clock of its own
 
 # Carrying out ---------------------------------------------------------------------------------------------------------
 
+TOOLS = Path(__file__).parent / "golden" / "golden_tools.py"
 CASES = """
 tools: {tools}
 world:
@@ -35,8 +50,7 @@ LOOK: dict[str, Any] = {"id": "look", "tool": "search", "args": {"query": "x"}}
 @pytest.fixture
 def cases(tmp_path: Path) -> Path:
     file = tmp_path / "cases.yaml"
-    tools = Path(__file__).parent / "golden" / "golden_tools.py"
-    file.write_text(CASES.format(tools=tools), encoding="utf-8")
+    file.write_text(CASES.format(tools=TOOLS), encoding="utf-8")
     return file
 
 
@@ -112,6 +126,42 @@ def test_a_ceiling_holds_for_all_runs_together(cases: Path) -> None:
     assert "ceiling of the comparison" in found.stopped
     assert all(run.passed for run in found.samples)
     assert len(compare(cases, ways, runs=10, max_tokens=450).samples) == 4
+
+
+class Mending(Spender):
+    """A planner that mends what has failed, at the same price."""
+
+    async def revise(self, brief: Brief) -> Revision:
+        await super().revise(brief)
+        if brief.is_first:
+            return Plan.model_validate({"steps": [TELL], "confidence": 1})
+        return Patch(edits=[Replace(id="tell", step=Step.model_validate({**TELL, "id": "t2"} | TO_BOB))])
+
+
+TO_BOB: dict[str, Any] = {"args": {"to": "bob", "text": "x"}}
+FAILS_FOR_ANN = {"notify": [{"when": {"to": "ann"}, "raise": {"tool_error": "no"}}, {"return": "sent"}]}
+
+
+@pytest.mark.parametrize(
+    ("make", "ceiling", "done"),
+    [
+        (lambda: Ladder(Spender(100, 0.25), planner({**TELL, **TO_BOB})()), 0.6, 2),  # goes on with a lower rung
+        (lambda: Mending(100, 0.25), 1.3, 2),  # ends as failed: there was no room for its repair
+    ],
+)
+def test_a_run_that_the_ceiling_of_all_has_refused_a_call_is_no_fair_run(
+    cases: Path, make: Callable[[], Planner], ceiling: float, done: int
+) -> None:
+    file = cases.with_name("fails.yaml")
+    world = {"world": FAILS_FOR_ANN, "expect": {"calls": {"must": ["notify"]}}}
+    case = {"id": "one", "goal": "Tell", **(world if ceiling > 1 else {})}
+    file.write_text(json.dumps({"tools": str(TOOLS), "world": {"notify": "sent"}, "cases": [case]}), encoding="utf-8")
+    found = compare(file, {"dear": make, "free": planner({**TELL, **TO_BOB})}, runs=10, max_cost=ceiling)
+
+    assert "did not suffice for a run" in found.stopped
+    assert (found.done, len({run.cost for run in found.of("dear")})) == (done, 1)
+    assert found.of("dear")[0].cost
+    assert all(run.passed for run in found.samples)
 
 
 def test_a_ceiling_of_a_policy_is_of_each_run_and_fails_its_way(cases: Path) -> None:

@@ -165,11 +165,13 @@ class Comparing:
         if not all(left.values()):
             purse.fault = _REACHED
             return False
+        refusals = purse.refusals
         trial = await way.carry_out(ready, seed, purse.budget)
         sample = await _sample(name, way, ready, trial)
         self.comparison.unpaired.append(sample)
-        if way.is_cut(ready, trial, left):
-            purse.fault = f"{_REACHED}; what was left of it did not suffice for a run: {shorten(trial.reason, 300)}"
+        if purse.refusals > refusals or way.is_cut(ready, trial, left):  # however it went on without that call
+            why = f": {shorten(trial.reason, 300)}" if trial.reason else ""
+            purse.fault = f"{_REACHED}; what was left of it did not suffice for a run{why}"
         elif sample.cost is None and "max_cost" in left:
             purse.fault = f"what way {name} costs is not known, so no ceiling can hold it: name prices"
         return not purse.fault
@@ -213,6 +215,11 @@ class _Purse:
     def left(self) -> dict[str, Any]:
         """What is left, by the names of fields of a policy."""
         return {} if self.budget is None else left_of(self.budget)
+
+    @property
+    def refusals(self) -> int:
+        """How often it has refused a call."""
+        return 0 if self.budget is None else self.budget.refusals
 
 
 async def _sample(name: str, way: Way, ready: ReadyCase, trial: Trial) -> Sample:

@@ -13,9 +13,8 @@ from dagrun.errors import CasesRefused, ContractError, short_repr
 from dagrun.evaluate.cases.case_file import Case, Expectation
 from dagrun.evaluate.cases.load_cases import ReadyCase
 from dagrun.evaluate.cases.trial import Trial, carry_out
-from dagrun.graph.budget import OF_ALL_RUNS, Budget, Kind
+from dagrun.graph.budget import Budget, Kind
 from dagrun.llm.language_model import LanguageModel, must_be_model
-from dagrun.model.outcome import Status
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Planner, must_be_planner
 from dagrun.model.policy import Policy
@@ -131,15 +130,15 @@ class Way:
         return await carry_out(means, world, seed, budget=budget, tools=[agent], goal=None)
 
     def is_cut(self, ready: ReadyCase, trial: Trial, left: Mapping[str, float]) -> bool:
-        """Whether a run was ended by what was left of a budget, and not by a ceiling of its own.
+        """Whether an agent was ended by what was left of a budget, and not by a ceiling of its own.
+
+        An agent may use what is left, so that it is ended before the budget has anything to refuse.
 
         Args:
             ready: The case.
             trial: The run.
             left: What was left before it, by the names of fields of a policy.
         """
-        if trial.status is Status.OVER_BUDGET:
-            return OF_ALL_RUNS in trial.reason
         policy = self.policy_for(ready)
         lower = (name for name, most in left.items() if most <= (getattr(policy, name) or inf))
         return self.agent is not None and any(f"ceiling {name} of" in trial.reason for name in lower)
