@@ -36,6 +36,7 @@ def planned(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
 
 def test_from_a_record_to_a_run_without_a_model(planned: Shell) -> None:
     ended = planned("learn", "-o", "routes")
+    assert "redact functions of programs that ran them are not applied" in ended.err
     assert ended.code == 0
     assert "Add to {a}" in ended.out
     (path,) = (planned.folder / "routes").glob("*.json")

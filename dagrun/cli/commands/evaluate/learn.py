@@ -71,6 +71,7 @@ def learn(*, min_runs: int, folder: str | None, is_forced: bool, as_json: bool, 
 
     Nothing uses a route by itself: read the files, commit them, and hand them to a planner. Beside each route stands a
     golden task of it (dagrun eval DIR): its example goal, its plan, and a world of what the tools returned in the run.
+    A redact function of the program that ran it is not applied: check the files before you share them.
     """
     from dagrun.evaluate.learning.learn_routes import learn_routes
     from dagrun.evaluate.metrics.read_runs import read_time
@@ -182,6 +183,9 @@ def _show(data: Data, learned: Learned, count: int, written: _Written) -> None:
         lines.append(f"  {route.name}: {shorten(route.goals[0], 100)}  {often}{where}")
         lines += [f"    golden task -> {written.cases[route.name]}"] if route.name in written.cases else []
     data.text("\n".join(printable(line) for line in lines))
+    if written.cases:
+        text = "redact functions of programs that ran them are not applied: check the files before you share them"
+        click.echo(text, err=True)
     for name, why in written.no_case.items():
         click.echo(printable(f"no golden task of {name}: {why}"), err=True)
     for run_id, why in learned.left_out.items():
