@@ -27,6 +27,7 @@ from dagrun.evaluate.comparison.compare import Comparing
 from dagrun.evaluate.comparison.comparison_text import markdown_of, text_of
 from dagrun.model.planner import Revision
 from dagrun.model.usage import METER
+from scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.real_time  # a virtual clock of its own
 
@@ -241,6 +242,24 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(
 ) -> None:
     with pytest.raises((ContractError, CasesRefused), match=text):
         compare(cases, ways, **options)
+
+
+def has_model(name: str) -> Any:
+    asking = Spender(100, 0.25)
+    asking.model = object()  # type: ignore[attr-defined]
+    if name == "memory":
+        return dagrun.MemoryPlanner(asking, {}, policy=dagrun.Policy.model_validate({"flow": {}}))
+    if name == "router":
+        route = dagrun.Route("sum", ["zzz"], Plan.model_validate({"steps": [TELL]}), description="Sums up")
+        return dagrun.RouterPlanner([route], chooser=dagrun.ModelChooser(ScriptedModel()))
+    return asking
+
+
+@pytest.mark.parametrize("name", ["plain", "memory", "router"])
+def test_who_asks_a_model_is_in_real_time(cases: Path, name: str) -> None:
+    ways = {"asks": lambda: has_model(name), "static": planner(TELL)}
+
+    assert not Comparing(cases, ways).comparison.is_virtual
 
 
 def test_a_way_has_a_planner_or_an_agent() -> None:

@@ -150,8 +150,12 @@ def _made(given: Any, method: str) -> Any:
 
 
 def _has_model(planner: Any) -> bool:
-    rungs = (rung.planner for rung in getattr(planner, "rungs", ()))
-    return getattr(planner, "model", None) is not None or any(map(_has_model, rungs))
+    """Whether a planner has a model, or asks one that has: a rung, an inner planner, or who chooses its routes."""
+    if planner is None:
+        return False
+    rungs = [rung.planner for rung in getattr(planner, "rungs", ())]
+    inside = [*rungs, getattr(planner, "inner", None), getattr(planner, "chooser", None)]
+    return getattr(planner, "model", None) is not None or any(map(_has_model, inside))
 
 
 def _agent(way: Way, ready: ReadyCase, tools: Toolbox, policy: Policy, budget: Budget | None = None) -> AnyTool:

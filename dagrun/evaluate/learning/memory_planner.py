@@ -76,7 +76,7 @@ class MemoryPlanner:
                 " set flow in the policy"
             )
         self.must_say_confidence = getattr(inner, "must_say_confidence", False)  # as the run asks of it
-        self._inner = inner
+        self.inner = inner
         self._store = store
         self._policy = _policy_hash(policy)
         self._key = key
@@ -90,7 +90,7 @@ class MemoryPlanner:
                 return _given(plan)
         elif brief.is_first and (used := self._used.pop(brief.run_id, None)) is not None:
             self._judge(*used, brief.run_id, is_good=False)  # the checks have refused the stored plan
-        return self._inner.revise(brief)
+        return self.inner.revise(brief)
 
     def _recall(self, brief: Brief) -> Plan | None:
         place = self._place(brief.goal, brief.raw_inputs)
