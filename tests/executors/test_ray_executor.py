@@ -11,6 +11,7 @@ import pytest
 
 import dagrun
 import wire_tools as tools
+from calls import make_call
 from dagrun import (
     ContractError,
     ExecutorFailed,
@@ -26,6 +27,9 @@ from dagrun import (
     Step,
 )
 from dagrun.executors.ray import cluster
+from dagrun.executors.ray.worker import Message, RayWorker
+from dagrun.executors.wire import is_answer, request
+from dagrun.executors.wire.messages import NEVER_BEGUN
 from dagrun.model.outcome import ErrorKind
 from dagrun.model.tool import Tool
 from dagrun.testing import virtual_backend
@@ -250,6 +254,89 @@ async def test_calls_that_a_lost_worker_never_got_go_to_another_one(ray: FakeRay
 
     assert result.status is Status.SUCCEEDED
     assert len(tools.done) == 4
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "timed out"])
+@pytest.mark.parametrize("name", ["pay", "threaded"])
+async def test_a_call_that_was_told_to_stop_goes_to_no_other_worker(ray: FakeRay, name: str, ends: str) -> None:
+    """Not even if it had never left: the worker is gone, and the run does not want the call any more."""
+    results: dict[str, RunResult] = {}
+
+    async def start(step: Step) -> None:
+        async with dagrun.start(Plan(steps=[step]), tools=every, executors={"ray": executor}, policy=policy) as started:
+            if step.id == "last" and ends == "cancelled":
+                await anyio.sleep(1)
+                started.cancel("last")
+            results[step.id] = await started.result()
+
+    every = [tools.far_pay, tools.far_threaded, count]
+    policy = Policy(retry=RetryRule(max_attempts=2 if ends == "cancelled" else 1, first_delay=0), grace=5)
+    last = {"order": 9, "seconds": 1} if name == "pay" else {}
+    async with opened(ray, workers=1) as executor, anyio.create_task_group() as tasks:
+        ray.actors[0].is_cut_off = True
+        for number in range(2):  # a question hangs already, and one with the first call: the next one has to wait
+            tasks.start_soon(start, far("pay", f"first{number}", order=number, seconds=1))
+            await anyio.sleep(0.1)
+        tasks.start_soon(start, far(name, "last", timeout=1 if ends == "timed out" else None, **last))
+        await anyio.sleep(10)
+        sent = [len(question) for actor in ray.actors for question in actor.questions if question]
+
+    assert len(ray.actors) == 2
+    assert sent == [1, 1]  # the second call never left, and is still wanted
+    assert tools.done == [("began", 1), ("paid", 1)]
+    step, stopped = results["last"].steps["last"], State.CANCELLED if ends == "cancelled" else State.TIMED_OUT
+    assert (step.state, len(step.attempts)) == (State.UNKNOWN if name == "pay" else stopped, 1)
+
+
+async def test_a_call_that_is_told_to_stop_when_its_worker_is_lost_is_not_made(ray: FakeRay) -> None:
+    """In the same turn of the loop, the loss comes first, and the cancellation at the next await."""
+    async with opened(ray, workers=2) as executor:
+        ray.actors[0].is_cut_off = ray.actors[1].is_cut_off = True
+        link, other = executor._links
+        link._under_way = other._under_way = 2  # questions that hang
+        plan = Plan(steps=[far("pay", order=9, seconds=1)])
+        async with dagrun.start(plan, tools=[tools.far_pay], executors={"ray": executor}) as started:
+            await anyio.sleep(0.1)
+            assert (link.calls, other.calls) == (1, 0)
+            other._under_way = 0
+            link.lose("the process ended")
+            started.cancel("pay")
+            result = await started.result()
+
+    assert result.steps["pay"].state is State.UNKNOWN
+    assert [data for question in ray.actors[1].questions for _, data in question] == []
+
+
+async def test_a_worker_that_has_lost_its_run_begins_no_more_calls() -> None:
+    """A thread that does not stop keeps it from ending, and nobody watches it any more."""
+    tools.gate.clear()
+    worker, stubborn, late = RayWorker(1, 4), await request(make_call(tools.far_stubborn, grace=0.1)), "late"
+    pay = await request(make_call(tools.far_pay, {"order": 1}))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        await worker.exchange([(stubborn.id, stubborn.data)])
+        try:
+            worker._heard -= 10
+            with anyio.fail_after(20):
+                while not worker._is_over:
+                    await anyio.sleep(0.1)
+            came = [message async for message in _come(worker, (late, pay.data))]
+        finally:
+            tools.gate.set()
+
+    assert [data for id, data in came if id == late] == [NEVER_BEGUN]
+    assert tools.done == []
+
+
+async def _come(worker: RayWorker, question: Message) -> AsyncIterator[Message]:
+    """All that a worker says until it has answered the call of *question*."""
+    messages, is_answered = [question], False
+    while not is_answered:
+        _, said = await worker.exchange(messages)
+        messages = []
+        for message in said:
+            is_answered = is_answered or (message[0] == question[0] and is_answer(message[1]))
+            yield message
 
 
 async def test_a_worker_that_has_lost_its_run_ends_its_calls(ray: FakeRay) -> None:

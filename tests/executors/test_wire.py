@@ -232,6 +232,56 @@ async def test_a_lost_place_is_tried_again_where_that_does_no_harm(name: str, st
     assert (first.failure.message, first.failure.is_transient) == ("node 2 has gone", True)
 
 
+@pytest.mark.parametrize("name", ["keyed_pay", "pay", "report"])
+async def test_a_place_that_is_lost_while_a_call_is_being_stopped_leaves_it_cancelled(name: str) -> None:
+    """Whoever has made the call would take the loss for a reason to make it again."""
+    args = {} if name == "report" else {"order": 1, "seconds": 60}
+    raised: list[BaseException] = []
+
+    async def call(place: Loopback) -> None:
+        try:
+            await place.call(make_call(getattr(tools, f"far_{name}"), args))
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    async with loopback(cut=[1.1]) as place:
+        place.server.stop = lambda id: None  # type: ignore[method-assign] # it never hears of it
+        with anyio.move_on_after(1):
+            await call(place)
+
+    assert [type(error) for error in raised] == [anyio.get_cancelled_exc_class()]
+
+
+@pytest.mark.parametrize(
+    ("name", "state"), [("report", State.CANCELLED), ("keyed_pay", State.UNKNOWN), ("pay", State.UNKNOWN)]
+)
+@pytest.mark.parametrize("is_timed_out", [False, True], ids=["cancelled", "timed out"])
+async def test_a_step_that_was_told_to_stop_is_not_tried_again_when_its_place_is_lost(
+    name: str, state: State, is_timed_out: bool
+) -> None:
+    args = {} if name == "report" else {"order": 1, "seconds": 60}
+    attempts = 1 if is_timed_out else 3  # a time-out is a reason of its own to try again
+    policy = Policy(retry=RetryRule(max_attempts=attempts, first_delay=0), grace=5)
+    step = far(name, timeout=1 if is_timed_out else None, **args)
+    every = [tool for tool in vars(tools).values() if isinstance(tool, Tool)]
+    async with loopback(cut=[1.1]) as place:
+        place.server.stop = lambda id: None  # type: ignore[method-assign]
+        options: Any = {"tools": every, "executors": {"far": place}, "policy": policy}
+        async with dagrun.start(Plan(steps=[step]), **options) as started:
+            if not is_timed_out:
+                await anyio.sleep(1)
+                started.cancel(name)
+            result = await started.result()
+        await anyio.sleep(10)
+
+    ended = result.steps[name]
+    assert len(place.sent) == len(ended.attempts) == 1
+    assert ended.state is (State.TIMED_OUT if is_timed_out and name == "report" else state)
+    assert ended.failure is not None
+    assert ended.failure.kind is (ErrorKind.TIMEOUT if is_timed_out else ErrorKind.CANCELLED)
+
+
 # At most once ---------------------------------------------------------------------------------------------------------
 
 

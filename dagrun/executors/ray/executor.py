@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import anyio
+import anyio.lowlevel
 
 from dagrun.errors import ContractError, ExecutorFailed
 from dagrun.executors.ray.cluster import ClusterConnection, check_address
@@ -157,8 +158,8 @@ class RayExecutor:
         while True:
             try:
                 return await self._make(call, sent, await self._free_link(call))
-            except NeverSent:  # so another worker gets it
-                continue
+            except NeverSent:  # so another worker gets it, unless the call was told to stop in this very turn
+                await anyio.lowlevel.checkpoint()
 
     async def _make(self, call: ToolCall, sent: CallRequest, link: Link) -> Encoded:
         line = link.open(sent)

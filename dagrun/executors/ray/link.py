@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from dagrun.executors.ray.worker import STOP, Message
 from dagrun.executors.wire import CallRequest, is_answer
+from dagrun.executors.wire.messages import NEVER_BEGUN
 from dagrun.model.executor import WorkerLost
 
 IDLE_SECONDS: Final = 0.25
@@ -30,26 +31,31 @@ class NeverSent(Exception):
 class CallLine:
     """The messages of one call, on their way from the worker. It is closed when nobody waits for them any more."""
 
-    __slots__ = ("_come", "_link", "_waiter", "id", "is_answered", "is_sent")
+    __slots__ = ("_come", "_link", "_waiter", "id", "is_answered", "is_sent", "is_stopped")
 
     def __init__(self, link: Link, id: str) -> None:
         self.id = id
         self.is_sent = False
         self.is_answered = False
+        self.is_stopped = False
         self._link = link
         self._come: deque[bytes] = deque()
         self._waiter: asyncio.Future[None] | None = None
 
     async def receive(self) -> bytes:
-        """Return the next message.
+        """Return the next message; of a call that was told to stop and never sent, that it has never begun.
 
         Raises:
-            NeverSent: The worker is lost, and never got the request.
+            NeverSent: The worker is lost, and never got the request; and the call is still wanted.
             WorkerLost: The worker is lost.
         """
         while not self._come:
             if self._link.fault:
-                raise WorkerLost(self._link.fault) if self.is_sent else NeverSent(self._link.fault)
+                if self.is_sent:
+                    raise WorkerLost(self._link.fault)
+                if self.is_stopped:
+                    return NEVER_BEGUN
+                raise NeverSent(self._link.fault)
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
@@ -59,6 +65,7 @@ class CallLine:
 
     async def stop(self) -> None:
         """Tell the worker to stop the call."""
+        self.is_stopped = True
         self._link.send(self.id, STOP)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from dagrun.executors.wire import CallServer
+from dagrun.executors.wire.messages import NEVER_BEGUN
 
 HELD_SECONDS: Final = 0.5
 
@@ -39,6 +40,7 @@ class RayWorker:
         self._heard = asyncio.get_running_loop().time()
         self._tasks = TaskGroup()  # open while `run` runs
         self._is_open = asyncio.Event()
+        self._is_over = False  # set before the calls are ended; some may take long to end, or never do
 
     async def place(self) -> str:
         """Return where this is: the address and the id of the node, and the id of the process."""
@@ -55,6 +57,7 @@ class RayWorker:
             # A deadline that moves, and no event that says so.
             while (seconds := self._heard + self._max_silence - loop.time()) > 0:  # noqa: ASYNC110
                 await asyncio.sleep(seconds)
+            self._is_over = True
             self._server.stop_all()
 
     async def exchange(self, messages: list[Message]) -> tuple[int, list[Message]]:
@@ -67,6 +70,8 @@ class RayWorker:
         for id, data in messages:
             if data == STOP:
                 self._server.stop(id)
+            elif self._is_over:
+                self._send(id, NEVER_BEGUN)
             else:
                 self._tasks.create_task(self._make(id, data))
         self._held.set()  # the newest question alone gets messages, so that their order is known

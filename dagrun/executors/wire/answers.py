@@ -40,7 +40,8 @@ async def answer_of(
         ResultRefused: A message is too large.
         StillRunning: The call was told to stop, and has not ended within its grace period.
         WorkerDied: A message is not valid.
-        WorkerLost: The other side cannot be reached any more, or has stopped the call by itself.
+        WorkerLost: The other side cannot be reached any more, or has stopped the call by itself. Once the call is
+            cancelled, no error of the way takes the place of the cancellation, so that nobody makes the call again.
     """
     import anyio
 
@@ -50,14 +51,22 @@ async def answer_of(
     except anyio.get_cancelled_exc_class():
         ended = False
         with anyio.move_on_after(call.grace, shield=True):
-            await stop()
-            while not messages.is_answer(message := await receive()):
-                pass
-            ended = message[:1] != messages.STILL_RUNS
+            ended = await _ends(receive, stop)
         if not ended:
             raise StillRunning(f"{call.tool.name} still runs{_on(place)}, where it was told to stop") from None
         raise
     return value
+
+
+async def _ends(receive: Callable[[], Awaitable[bytes]], stop: Callable[[], Awaitable[object]]) -> bool:
+    """Have a call stopped, and wait for its answer; return whether it has ended, as far as anybody will ever hear."""
+    try:
+        await stop()
+        while not messages.is_answer(message := await receive()):
+            pass
+    except Exception:  # noqa: BLE001  (the way is gone: in place of the cancellation, that would ask for another attempt)
+        return True
+    return message[:1] != messages.STILL_RUNS
 
 
 async def accept(message: bytes, call: ToolCall, *, place: str = "") -> Encoded | None:
