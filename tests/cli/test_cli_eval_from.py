@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import shlex
 import sys
 
 import pytest
+import yaml
 
 from command_line import Shell, shell
+from dagrun.errors import CasesRefused
 from dagrun.evaluate.cases.read_file import read_file
 
 __all__ = ["shell"]
@@ -147,3 +152,75 @@ def test_a_run_of_a_program_may_have_had_a_function_that_redacts(
 
     assert (made.code, said in made.err) == (0, True)
     assert f"# {said}" in (failed.folder / "case.yaml").read_text()
+
+
+SERVICE = """{"openapi": "3.1.0", "info": {"title": "shop", "version": "1"}, "servers": [{"url": "http://127.0.0.1:9"}],
+"paths": {"/o/{id}": {"get": {"operationId": "find", "parameters": [{"name": "id", "in": "path", "required": true,
+"schema": {"type": "integer"}}], "responses": {"200": {"description": "ok", "content": {"application/json":
+{"schema": {"type": "object"}}}}}}}}}"""
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_services_are_those_that_the_run_was_begun_with(shell: Shell, is_named: bool) -> None:
+    """Also from another folder; and what is said of how to carry the case out can be typed there."""
+    shell.file("shop.py", TOOLS)
+    shell.file("api.json", SERVICE)
+    steps = [STEPS[1], {"id": "found", "tool": "find", "args": {"id": 3}, "depends_on": ["rate"]}]
+    tools = ["--tools", "./shop.py", "--openapi", "api.json", "--include", "fi*"]
+    assert shell("run", shell.plan(*steps), *tools).code == 1
+    other = shell.folder / "other"
+    other.mkdir()
+    with contextlib.chdir(shell.folder if is_named else other):
+        made = shell("eval", "from", shell.run_id, "-o", "case.yaml", *(tools if is_named else ()))
+        hint = next(line for line in made.err.splitlines() if line.startswith("carry it out: dagrun "))
+        again = shell(*shlex.split(hint.removeprefix("carry it out: dagrun ")))
+
+    assert (made.code, again.code) == (0, 0), made.out + made.err + again.err
+    assert ((shell.folder if is_named else other) / "case.yaml").exists()
+
+
+def test_a_case_that_cannot_be_used_leaves_no_file(failed: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: object, **more: object) -> None:
+        raise CasesRefused(["it has a fault"])
+
+    failed.file("there.yaml", "mine")
+    monkeypatch.setattr("dagrun.cli.jobs.evaluate.case_job.evaluate", refused)
+    before = sorted(failed.folder.iterdir())
+
+    assert failed("eval", "from", "last", "-o", "case.yaml").code == 2
+    assert failed("eval", "from", "last", "-o", "there.yaml", "--force").code == 2
+    assert sorted(failed.folder.iterdir()) == before
+    assert (failed.folder / "there.yaml").read_text() == "mine"
+
+
+ANSWERS = '''
+import dagrun
+
+
+@dagrun.tool(effect="read")
+async def ask() -> object:
+    """Ask."""
+    return {answer!r}
+'''
+
+
+@pytest.mark.parametrize(
+    ("answer", "other"),
+    [([], [1]), ({}, {"a": 1}), (None, 1), (0, 1), ("", "a"), ("x" * 3_000, "x" * 2_999), ([7] * 3_000, [7])],
+)
+def test_each_answer_is_expected(shell: Shell, answer: object, other: object) -> None:
+    """Also one that is nothing, and of a long one its size; the file and the user are told of that."""
+    shell.file("shop.py", ANSWERS.format(answer=answer))
+    shell.plan({"id": "a", "tool": "ask"}, name="p.json", output="${a}")
+    assert shell("run", "p.json", "--tools", "./shop.py").code == 0
+    made = shell("eval", "from", "last", "-o", "case.yaml")
+    assert made.code == 0, made.out + made.err
+    case = shell.folder / "case.yaml"
+    is_long = len(repr(answer)) > 2_000
+    assert ("too long to be expected" in made.err, "too long to be expected" in case.read_text()) == (is_long, is_long)
+
+    tree = yaml.safe_load(case.read_text())
+    tree["cases"][0]["world"]["ask"] = {"return": other}
+    case.write_text(json.dumps(tree))
+    ended = shell("eval", "case.yaml")
+    assert (ended.code, "output" in ended.out) == (1, True), ended.out

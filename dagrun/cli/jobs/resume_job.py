@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import click
-
 from dagrun.cli.jobs.job import Job, ResumeOrRetry, Verb
 from dagrun.cli.jobs.one_run import OneRun
 from dagrun.cli.jobs.recording import Recording, new_record, old_record
 from dagrun.cli.records.output_folder import artifacts_in
 from dagrun.cli.records.record_place import Records
-from dagrun.cli.records.resume_command import command_again, label, output_of, quoted, where_is
+from dagrun.cli.records.recorded_tools import as_recorded
+from dagrun.cli.records.resume_command import command_again, output_of, quoted, where_is
 from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
 from dagrun.cli.setup.secrets import secrets_of
@@ -84,38 +82,15 @@ class ResumeCommand:
             return OneRun(job, output, data, self._flags).carry_out()
 
     def _as_recorded(self, records: Records) -> Configuration:
-        """Return the settings with the tools on record: those that the user named when the run began.
+        """Return the settings with the tools on record; see `as_recorded`."""
+        found = as_recorded(self._flags, records, self._run_id, self._past.opening.labels, self._command)
+        return self._configuration if found is None else found[0]
 
-        From here on, the command works in the folder where the run began, as the command does that a run prints for its
-        resumption. Tools that the settings of a project have named are named by them again, and need the user's trust.
-
-        Raises:
-            BadInput: Others may have written the record, or that folder is gone; the error has the command to type.
-        """
-        labels = self._past.opening.labels
-        again, directory = label(labels, "again"), labels.get("directory")
-        named = {name: _after(again, f"--{name.replace('_', '-')}") for name in ("tools", "openapi", "include")}
-        named["mcp_files"] = _after(again, "--mcp")
-        url, pins = (next(iter(_after(again, option)), None) for option in ("--openapi-url", "--mcp-pins"))
-        if not isinstance(directory, str) or "\0" in directory or not (any(named.values()) or directory != os.getcwd()):
-            return self._configuration  # no tools are on record
-        if not records.is_own:
-            where = where_is(self._configuration)
-            words = command_again(
-                self._verb, self._run_id, again if where and where[1] in _after(again, where[0]) else [*again, *where]
-            )
-            raise BadInput(
-                f"others may have written the records in {records.where}, so no code that they name is imported; name"
-                f" the tools: {quoted(words)}"
-            )
-        flags = _absolute(self._flags)
-        try:
-            click.get_current_context().with_resource(contextlib.chdir(directory))
-        except OSError as error:
-            raise BadInput(
-                f"run {self._run_id} was started in {directory}: {error.strerror}; name its tools by --tools"
-            ) from error
-        return configure({**flags, **named, "openapi_url": url, "mcp_pins": flags.get("mcp_pins") or pins})
+    def _command(self, again: Sequence[str]) -> str:
+        """Return the command to type where the records may be of others."""
+        where = where_is(self._configuration)
+        is_there = bool(where) and (where[0], where[1]) in list(pairwise(again))
+        return quoted(command_again(self._verb, self._run_id, again if is_there else [*again, *where]))
 
     def _recording(self, toolbox: Toolbox, parent: Path | None) -> Recording | None:
         if self._verb == "resume":
@@ -136,27 +111,6 @@ class ResumeCommand:
             words = command_again("resume", self._run_id, [*_as_given(self._flags), "-o", str(recorded)])
             raise BadInput(f"the files of run {self._run_id} are in {recorded}; name that folder: {quoted(words)}")
         return output, None
-
-
-def _after(words: Sequence[str], option: str) -> tuple[str, ...]:
-    """Return the words that stand after an option."""
-    return tuple(word for before, word in pairwise(words) if before == option)
-
-
-def _absolute(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *flags* with paths that hold in every folder."""
-    paths = {
-        name: os.path.abspath(flags[name])
-        for name in ("policy", "output", "runs", "mcp_pins", "artifacts")
-        if flags.get(name)
-    }
-    secrets = tuple(_absolute_secret(text) for text in flags["secrets"])
-    return {**flags, **paths, "secrets": secrets}
-
-
-def _absolute_secret(text: str) -> str:
-    name, sign, path = text.partition("=file:")
-    return f"{name}{sign}{os.path.abspath(path)}" if sign else text
 
 
 def _as_given(flags: Mapping[str, Any]) -> list[str]:

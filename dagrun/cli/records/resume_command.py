@@ -28,12 +28,10 @@ def options_again(configuration: Configuration, planner: str | None, flags: Mapp
         flags: The flags of the command line: ``critics``, ``compose``, and those of services.
     """
     settings = configuration.settings
-    options = ["-C", str(Path.cwd())]
-    options += _pairs("--tools", settings.tools if _is_lost(configuration, "tools") else ())
-    options += _services(flags) if _is_lost(configuration, "openapi") else []
-    options += _pairs("--mcp", settings.mcp_files if _is_lost(configuration, "mcp_files") else ())
+    options = ["-C", str(Path.cwd()), *tools_again(configuration, flags)]
     options += _pairs("--secret", settings.secrets if _is_lost(configuration, "secrets") else ())
-    for name in (*_PATHS, *_PLAIN, *(_MODEL if planner is not None else ())):
+    others = [name for name in _PATHS if name != "mcp_pins"]  # those are with the tools
+    for name in (*others, *_PLAIN, *(_MODEL if planner is not None else ())):
         options += _setting(configuration, name)
     if settings.mode == "sequential" and settings.max_running != 1:
         options += ["--max-running", "1"]  # the recorded policy of a sequential run
@@ -42,6 +40,15 @@ def options_again(configuration: Configuration, planner: str | None, flags: Mapp
         options += [part for name in _MODEL for part in _setting(configuration, name)]
     options += _pairs("--planner", () if planner is None else (planner,)) + _pairs("--critic", flags["critics"])
     return options + _pairs("--compose", () if compose is None else (compose,))
+
+
+def tools_again(configuration: Configuration, flags: Mapping[str, Any]) -> list[str]:
+    """Return the options that name the tools, for a command in this folder."""
+    settings = configuration.settings
+    options = _pairs("--tools", settings.tools if _is_lost(configuration, "tools") else ())
+    options += _services(flags) if _is_lost(configuration, "openapi") else []
+    options += _pairs("--mcp", settings.mcp_files if _is_lost(configuration, "mcp_files") else ())
+    return options + _setting(configuration, "mcp_pins")
 
 
 def _services(flags: Mapping[str, Any]) -> list[str]:

@@ -233,17 +233,30 @@ def _expect(run: RecordedRun, recorded: Sequence[Event]) -> dict[str, Any]:
         expected["patches"] = {"at_least": count, "at_most": count}
     if not run.asked_inside and not any(question.kind is Asked.PATCH for question in run.questions):
         expected["escalates"] = bool(run.questions) or graph.status in (Status.ESCALATED, Status.WAITING)
-    return {name: part for name, part in expected.items() if part not in ({}, [])}
+    return {name: part for name, part in expected.items() if name == "output" or part not in ({}, [])}
 
 
 def _answer(run: RecordedRun) -> dict[str, Any]:
-    """Return the answer, if it is short."""
+    """Return the answer; of one that is too long, a schema of what can be said of it in short."""
     try:
         answer = answer_of(run.graph)
         is_short = len(to_json(encode(answer))) <= _MAX_ANSWER
     except ValueRefused:
         return {}
-    return {"output": answer} if is_short and answer not in (None, {}) else {}
+    if not is_short:
+        return {"schema": _outline(answer)}
+    # A run that has not succeeded has nothing where its answer would be.
+    return {"output": answer} if run.graph.status is Status.SUCCEEDED or answer not in (None, {}) else {}
+
+
+def _outline(answer: Any) -> dict[str, Any]:
+    """Return a JSON Schema of a long answer: how long it is, or the names of its fields."""
+    if isinstance(answer, dict):
+        names = {"required": list(answer)}
+        return {"type": "object", **(names if len(to_json(encode(list(answer)))) <= _MAX_ANSWER else {})}
+    if isinstance(answer, list):
+        return {"type": "array", "minItems": len(answer), "maxItems": len(answer)}
+    return {"type": "string", "minLength": len(answer), "maxLength": len(answer)} if isinstance(answer, str) else {}
 
 
 def _is_worth_a_look(node: Node) -> bool:

@@ -13,15 +13,16 @@ import click
 
 from dagrun.cli.jobs.evaluate.eval_job import host_of, quiet_logs
 from dagrun.cli.records.record_place import Records
-from dagrun.cli.records.resume_command import label
+from dagrun.cli.records.recorded_tools import as_recorded
+from dagrun.cli.records.resume_command import label, quoted, tools_again
 from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.secrets import record_key
-from dagrun.cli.setup.settings import Configuration, configure
+from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.tool_modules import load_toolbox, names_tools
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
 from dagrun.cli.terminal.user_errors import FAILED, BadInput
-from dagrun.errors import shorten, visible
+from dagrun.errors import CasesRefused, shorten, visible
 from dagrun.evaluate.cases.evaluation import Evaluation, evaluate
 from dagrun.evaluate.cases.recorded_case import playable_events, recorded_case
 from dagrun.model.event import Event, RunEnded, RunStarted
@@ -29,6 +30,8 @@ from dagrun.model.python_plans.plan_text import as_yaml
 
 _OPEN_LEVELS: Final = 3  # the file, its cases, and the fields of each
 _MAX_MISSES: Final = 10
+_TOOL_OPTIONS: Final = frozenset(("--tools", "--openapi", "--include", "--openapi-url", "--mcp", "--mcp-pins"))
+_LONG: Final = "The answer is too long to be expected word for word: only its schema is, which says its kind and size."
 _NOT_APPLIED: Final = "A redact function of the program that ran it is not applied: check the file before you share it."
 
 
@@ -47,29 +50,50 @@ def make_case(configuration: Configuration, data: Data, run: str, flags: Mapping
     """
     records = open_records(configuration)
     name = records.find(run)
-    target = None if flags["output"] is None else _free(Path(flags["output"]), is_forced=flags["force"])
+    shown = None if flags["output"] is None else _free(Path(flags["output"]), is_forced=flags["force"])
+    here, target = Path.cwd(), None if shown is None else shown.absolute()
     recorded = _events(records, name)
-    configuration = _with_tools(configuration, records, recorded, flags)
-    toolbox = load_toolbox(configuration)
-    case = recorded_case(name, recorded, toolbox, is_brief=True)
+    configuration, flags = _with_tools(configuration, records, name, recorded, flags)
+    case = recorded_case(name, recorded, load_toolbox(configuration), is_brief=True)
     if flags["case_id"] is not None:
         case = {**case, "id": flags["case_id"]}
-    named = _named_tools(configuration, target)
-    if _is_of_program(recorded):
-        click.echo(_NOT_APPLIED, err=True)
-    tree = {**({"tools": named} if named else {}), "cases": [case]}
-    text = _head(name, recorded) + as_yaml(tree, open_levels=_OPEN_LEVELS)
-    if target is None and flags["as_json"]:
-        data.json({"schema_version": SCHEMA_VERSION, "case": tree})
-    elif target is None:
-        data.text(text.rstrip("\n"))
-    if target is None:
+    named = _named_tools(configuration, here if target is None else target.parent)
+    notes = [_LONG] if "schema" in case["expect"] else []  # no other case of a run has one
+    notes += [_NOT_APPLIED] if _is_of_program(recorded) else []
+    for note in notes:
+        click.echo(note, err=True)
+    tree = {**({"tools": named[0] if len(named) == 1 else named} if named else {}), "cases": [case]}
+    text = _head(name, recorded, notes) + as_yaml(tree, open_levels=_OPEN_LEVELS)
+    if shown is None or target is None:
+        if flags["as_json"]:
+            data.json({"schema_version": SCHEMA_VERSION, "case": tree})
+        else:
+            data.text(text.rstrip("\n"))
         return 0
-    _write(target, text)
-    with quiet_logs(is_quiet=True):
-        evaluation = evaluate([target], host=host_of(configuration))
-    _report(data, target, case, evaluation, as_json=flags["as_json"])
+    evaluation = _carried_out(target, text, configuration)
+    _report(data, shown, case, evaluation, as_json=flags["as_json"])
+    if not flags["as_json"]:
+        words = _arguments_of_eval(configuration, flags, shown, target, named, is_elsewhere=Path.cwd() != here)
+        told = f"carry it out: {quoted(['dagrun', 'eval', *words])}"
+        kept = f"{shown} is there to be changed; dagrun eval from writes over it with --force"
+        click.echo(printable(told if evaluation.holds else kept), err=True)
     return 0 if evaluation.holds else FAILED
+
+
+def _arguments_of_eval(
+    configuration: Configuration,
+    flags: Mapping[str, Any],
+    shown: Path,
+    target: Path,
+    named: Sequence[str],
+    *,
+    is_elsewhere: bool,
+) -> list[str]:
+    """Return what the command that carries the file out needs: the tools that it cannot name, and their folder."""
+    options = [] if named else tools_again(configuration, flags)
+    if options or (is_elsewhere and not (named and all(_is_path(tool) for tool in named))):
+        return [str(target), "-C", str(Path.cwd()), *options]
+    return [str(shown)]
 
 
 def _events(records: Records, name: str) -> list[Event]:
@@ -88,29 +112,27 @@ def _events(records: Records, name: str) -> list[Event]:
 
 
 def _with_tools(
-    configuration: Configuration, records: Records, recorded: Sequence[Event], flags: Mapping[str, Any]
-) -> Configuration:
-    """Return the settings with the tools that the user named when the run began, if none are named now.
+    configuration: Configuration, records: Records, name: str, recorded: Sequence[Event], flags: Mapping[str, Any]
+) -> tuple[Configuration, Mapping[str, Any]]:
+    """Return the settings with the tools that the run was begun with, if none are named now; and the flags for them.
 
     Raises:
         BadInput: No tools are named, or others may have written the record that names some.
     """
     if names_tools(configuration):
-        return configuration
+        return configuration, flags
     first = recorded[0]
     assert isinstance(first, RunStarted)
     labels: Mapping[str, Any] = {} if first.opening is None else first.opening.labels
-    words, directory = label(labels, "again"), labels.get("directory")
-    tools = [after for before, after in pairwise(words) if before == "--tools"]
-    if not tools or not isinstance(directory, str) or "\0" in directory:
+    found = as_recorded(flags, records, name, labels, lambda again: quoted(_of_tools(again)))
+    if found is None or not names_tools(found[0]):
         raise BadInput("no tools are named, and the record names none: name those of the run by --tools")
-    if not records.is_own:
-        raise BadInput(
-            f"others may have written the records in {records.where}, so no code that they name is imported; name the"
-            f" tools: {' '.join(f'--tools {tool}' for tool in tools)}"
-        )
-    places = tuple(os.path.join(directory, tool) if _is_path(tool) else tool for tool in tools)
-    return configure({**flags, "tools": places})
+    return found
+
+
+def _of_tools(words: Sequence[str]) -> list[str]:
+    """Return those options of a command that name tools."""
+    return [word for option, value in pairwise(words) if option in _TOOL_OPTIONS for word in (option, value)]
 
 
 def _is_path(tool: str) -> bool:
@@ -118,14 +140,13 @@ def _is_path(tool: str) -> bool:
     return path.endswith(".py") or "/" in path or os.sep in path
 
 
-def _named_tools(configuration: Configuration, target: Path | None) -> str | list[str]:
+def _named_tools(configuration: Configuration, folder: Path) -> list[str]:
     """Return the tools as the file names them: files by their path from there; empty if some are of services."""
     settings = configuration.settings
     if settings.openapi or settings.mcp_files:
         return []
-    folder, origin = (target.absolute().parent if target is not None else Path.cwd()), configuration.origins["tools"]
-    named = [_from(folder, origin.folder, tool) if _is_path(tool) else tool for tool in settings.tools]
-    return named[0] if len(named) == 1 else named
+    base = configuration.origins["tools"].folder
+    return [_from(folder, base, tool) if _is_path(tool) else tool for tool in settings.tools]
 
 
 def _from(folder: Path, base: Path | None, tool: str) -> str:
@@ -148,15 +169,30 @@ def _free(path: Path, *, is_forced: bool) -> Path:
     return path
 
 
-def _write(path: Path, text: str) -> None:
+def _carried_out(target: Path, text: str, configuration: Configuration) -> Evaluation:
+    """Carry a case out, and put it into its file then; there is no file of a case that cannot be used.
+
+    Raises:
+        BadInput: The file cannot be written.
+        CasesRefused: The case cannot be used.
+    """
+    draft = target.with_name(f".{os.getpid()}-{target.name}")  # beside it: the tools are named by their path from there
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text, encoding="utf-8")
+        with quiet_logs(is_quiet=True):
+            evaluation = evaluate([draft], host=host_of(configuration))
+        draft.replace(target)
+    except CasesRefused as error:
+        raise CasesRefused([fault.replace(str(draft), str(target)) for fault in error.faults]) from error
     except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}") from error
+        raise BadInput(f"cannot write {target}: {error.strerror}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return evaluation
 
 
-def _head(name: str, recorded: Sequence[Event]) -> str:
+def _head(name: str, recorded: Sequence[Event], notes: Sequence[str]) -> str:
     """Return the comment at the top of a file."""
     first, last = recorded[0], recorded[-1]
     assert isinstance(first, RunStarted)
@@ -166,9 +202,8 @@ def _head(name: str, recorded: Sequence[Event]) -> str:
         f"Run {name} of {began:%Y-%m-%d %H:%M} UTC, which ended {last.status}: {shorten(last.reason, 300)}",
         "Made by dagrun eval from. The world is what the run heard from its tools; expected is what came of it.",
         "Change what is expected to what should have come of it, and keep the case.",
+        *notes,
     ]
-    if _is_of_program(recorded):
-        lines.append(_NOT_APPLIED)
     return "".join(f"# {visible(line)}\n" for line in lines)
 
 
@@ -193,7 +228,6 @@ def _report(data: Data, target: Path, case: Mapping[str, Any], evaluation: Evalu
     data.text(printable(f"{target}: {case['id']}, {', '.join(counts)}"))
     if evaluation.holds:
         data.text("it comes to the same as on record")
-        click.echo(printable(f"carry it out: dagrun eval {target}"), err=True)
         return
     data.text("it does not come to the same as on record:")
     for miss in result.misses[:_MAX_MISSES]:
