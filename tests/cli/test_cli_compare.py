@@ -79,6 +79,19 @@ instructions = "Check everything twice."
 [wrong]
 model = "wrong-model"
 """
+REAL = '''
+import dagrun
+
+@dagrun.tool(effect="pure")
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+@dagrun.tool(effect="idempotent")
+async def pay(n: int) -> str:
+    """Pay."""
+    raise AssertionError
+'''
 ROUTER = "import dagrun\nrouter = dagrun.RouterPlanner([dagrun.Route('none', ['xyz'], dagrun.Plan(steps=[])) ])\n"
 PRICES = '[prices."dear-model"]\ninput_per_mtok = 1\noutput_per_mtok = 1\n'
 
@@ -176,13 +189,14 @@ def test_a_ceiling_of_cost_needs_prices(shell: Shell, asked: FakeModelServer) ->
     ("ways", "text"),
     [
         ("", "it has 0 ways, and 2 to 20 can be compared"),
-        ("[a]\n", "it has 1 ways"),
+        ("[a]\n", "it has 1 way, and 2"),
         ("a = 1\n[b]\n", "a is no table"),
         ("[a]\n[b]\nmodle = 'x'\n", "ways.toml: b: unknown field modle; did you mean model?"),
         ("[a]\n[b]\nmodel = 3\n", "ways.toml: b: model"),
         ("[a]\nx = 1\n[b]\ny = 2\n", "a: unknown field x"),
         ("[a]\n[b]\ntools = ['x']\n", "tools is not of a way"),
         ("[a]\n[b]\nplanner = 'opnai'\n", "there is no such planner"),
+        ("[a]\n[b]\nplanner = 'cli_tools:lost'\n", "ways.toml: b: --planner: cli_tools has no lost"),
         ("[a]\n[b]\npolicy = {max_stps = 1}\n", "unknown field max_stps"),
         ("[a]\n[b]\npolicy = 'none.toml'\n", "none.toml"),
         ("[a\n", "broken TOML"),
@@ -211,7 +225,7 @@ def test_github_gets_the_tables(shell: Shell, asked: FakeModelServer, monkeypatc
 
     table = (shell.folder / "summary.md").read_text(encoding="utf-8")
     assert "| by case | loop | plan |" in table
-    assert "- plan against loop: no difference can be told from 1 run." in table
+    assert "- plan against loop: no difference can be told from 1 run in success" in table
 
 
 def test_a_policy_of_a_way_may_be_a_file_beside_the_ways(shell: Shell, asked: FakeModelServer) -> None:
@@ -222,6 +236,21 @@ def test_a_policy_of_a_way_may_be_a_file_beside_the_ways(shell: Shell, asked: Fa
     ended = shell("compare", "cases.yaml", "--ways", "sub/ways.toml", "--repeat", "1", "--json")
 
     assert {run["way"]: run["status"] for run in ended.json["samples"]} == {"tight": "failed", "wide": "succeeded"}
+
+
+def test_real_tools_are_announced_and_may_only_read(shell: Shell, asked: FakeModelServer) -> None:
+    shell.file("real_tools.py", REAL)
+    real = CASES.replace("tools: cli_tools", "tools: real_tools").replace("world: {add: 3}", "real: [add]")
+    ended = shell("compare", shell.file("real.yaml", real), "--repeat", "2")
+    assert ended.code == 0
+    assert "4 runs may call real tools, as their cases want: add\n" in ended.err
+    assert "real tools" not in shell("compare", "cases.yaml", "--repeat", "1").err
+
+    count = len(asked.calls)
+    refused = shell("compare", shell.file("pays.yaml", real.replace("[add]", "[add, pay]")), "--repeat", "2")
+    assert refused.code == 2
+    assert "case pays.yaml:sum: pay is real and changes the world" in refused.err
+    assert len(asked.calls) == count
 
 
 @pytest.mark.rigs

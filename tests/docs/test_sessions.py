@@ -1,4 +1,4 @@
-"""A tutorial is a session: its files are written, its commands are carried out, and they print what the page says.
+"""A tutorial is a session: its files are written, its commands carried out; they print and end as the page says.
 
 A file is a block after a sentence that names it in backquotes: "Put this in `shop.py`" or "This is `x.yaml` now". In a
 block of the console, ``…`` stands for any lines; names of runs, times and durations differ from day to day.
@@ -60,8 +60,13 @@ def fits(printed: list[str], wanted: list[str]) -> bool:
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in printed)) is not None
 
 
-def carry_out(command: str, folder: Path) -> list[str]:
-    """Carry out a command in a folder, and return what it prints."""
+def code_of(wanted: list[str]) -> int:
+    """Return the exit code of a command that prints such lines: whatever says that it failed has failed."""
+    return int(any(line.startswith("failed: ") or line.strip() == "FAILED" for line in wanted))
+
+
+def carry_out(command: str, folder: Path) -> tuple[list[str], int]:
+    """Carry out a command in a folder, and return what it prints, and its exit code."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tools")])
     home = {"HOME": str(folder / "home"), "XDG_STATE_HOME": str(folder / "state"), "PYTHONPATH": paths}
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("DAGRUN", "PYTEST"))}
@@ -74,7 +79,7 @@ def carry_out(command: str, folder: Path) -> list[str]:
     done = subprocess.run(
         words, cwd=folder / "work", env=environment | home, text=True, capture_output=True, timeout=60, check=False
     )
-    return [plain(line) for line in [*done.stdout.splitlines(), *done.stderr.splitlines()]]
+    return [plain(line) for line in [*done.stdout.splitlines(), *done.stderr.splitlines()]], done.returncode
 
 
 @pytest.mark.rigs
@@ -88,5 +93,6 @@ def test_a_session_prints_what_its_page_says(name: str, tmp_path: Path) -> None:
             file.write_text(text, encoding="utf-8")
             continue
         for command, wanted in sessions_of(text):
-            printed = carry_out(command, tmp_path)
+            printed, code = carry_out(command, tmp_path)
             assert fits(printed, [plain(line) for line in wanted]), f"{command}:\n" + "\n".join(printed)
+            assert code == code_of(wanted), f"{command} ended with {code}"

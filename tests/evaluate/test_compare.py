@@ -262,6 +262,79 @@ def test_who_asks_a_model_is_in_real_time(cases: Path, name: str) -> None:
     assert not Comparing(cases, ways).comparison.is_virtual
 
 
+# People ---------------------------------------------------------------------------------------------------------------
+
+PAYING = """
+import dagrun
+
+@dagrun.tool(effect="effectful", needs_approval={needs})
+async def pay(n: int) -> str:
+    "Pay."
+    return "real"
+
+@dagrun.tool(effect="effectful")
+async def ship(n: int) -> str:
+    "Ship."
+    return "real"
+"""
+RULES: dict[str, Any] = {"approve": [{"tool": "pay"}]}
+
+
+def paid(folder: Path, *, needs: bool = False, **fields: Any) -> WayComparison:
+    """Let an agent and a plan pay, with people around."""
+    tools = folder / f"paying_{folder.name}.py"  # modules are known by their names
+    tools.write_text(PAYING.format(needs=needs), encoding="utf-8")
+    case = {"id": "p", "goal": "Pay 3", "clock": "virtual", "world": {"pay": "ok", "ship": "ok"}, **fields}
+    file = folder / "pay.json"
+    file.write_text(json.dumps({"tools": str(tools), "cases": [case]}), encoding="utf-8")
+    turns = [{"thought": "", "call": {"tool": "pay", "args": {"n": 3}}}, {"thought": "", "answer": "done"}]
+    agent = Way(agent=lambda: ScriptedModel(*turns))
+    return compare(file, {"agent": agent, "plan": planner({"id": "p", "tool": "pay", "args": {"n": 3}})}, runs=1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "calls"),
+    [
+        ({"policy": RULES, "people": {"pay": "approve"}}, "succeeded", 1),
+        ({"policy": RULES, "people": {"approval": "approve"}}, "succeeded", 1),
+        ({"policy": RULES, "people": {"*": "approve"}}, "succeeded", 1),
+        ({"policy": RULES, "people": {"pay": [{"choice": "approve", "kind": "approval"}]}}, "succeeded", 1),
+        ({"policy": RULES, "people": {"pay": "deny"}}, "failed", 0),
+        ({"policy": RULES, "people": {"ship": "approve"}}, "waiting", 0),
+        ({"policy": RULES}, "waiting", 0),
+        ({"needs": True, "people": {"pay": "approve"}}, "succeeded", 1),
+        ({"needs": True, "people": {"approval": "approve", "*": "deny"}}, "succeeded", 1),
+        ({"needs": True, "people": {"pay": "approve", "*": "deny"}}, "succeeded", 1),
+        (
+            {"world": {"pay": {"raise": "dies"}, "ship": "ok"}, "people": {"pay": [{"kind": "effect", "value": "ok"}]}},
+            "succeeded",
+            1,
+        ),
+    ],
+    ids=str,
+)
+def test_people_answer_an_agent_as_they_answer_a_plan(
+    tmp_path: Path, fields: dict[str, Any], status: str, calls: int
+) -> None:
+    ran = paid(tmp_path, **fields).samples
+
+    assert [(run.way, run.status, run.calls) for run in ran] == [("agent", status, calls), ("plan", status, calls)]
+
+
+@pytest.mark.parametrize(
+    ("people", "text"),
+    [
+        ({"p": "approve"}, "way agent, case .*: people.p: an agent has no step of this name"),
+        ({"pay": "approve", "ship": "deny"}, "has rules for pay, ship, so the run asks once"),
+        ({"pay": "approve"}, "has rules for pay, ship, so the run asks once"),
+        ({"*": ["approve", "deny"]}, "people who answer differently from call to call cannot"),
+    ],
+)
+def test_people_who_cannot_answer_an_agent_are_refused(tmp_path: Path, people: dict[str, Any], text: str) -> None:
+    with pytest.raises(CasesRefused, match=text):
+        paid(tmp_path, policy={"approve": [{"tool": "pay"}, {"tool": "ship"}]}, people=people)
+
+
 def test_a_way_has_a_planner_or_an_agent() -> None:
     with pytest.raises(ContractError, match="not both"):
         Way(planner=planner(TELL), agent=lambda: None)  # type: ignore[arg-type, return-value]
@@ -278,6 +351,16 @@ def test_the_text_fits_a_narrow_terminal_and_markdown_keeps_to_its_cells(cases: 
     assert "a&#124;b" in table
     assert "<c>" not in table
     assert repr(found).startswith("<WayComparison of 5 ways, 2 runs each")
+
+
+def test_which_intervals_are_wider_is_said(cases: Path) -> None:
+    def remark(*names: str) -> str:
+        text = text_of(compare(cases, {name: planner(TELL) for name in names}, runs=1), 1_000)
+        return next(line for line in text.splitlines() if line.startswith("Brackets"))
+
+    assert remark("a", "b").startswith("Brackets are 95 % intervals. Times")
+    three = "Brackets are 95 % intervals in the tables; between two ways, 98.3 % each, so that"
+    assert remark("a", "b", "c").startswith(three)
 
 
 def test_public_names() -> None:

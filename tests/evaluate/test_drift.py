@@ -252,6 +252,15 @@ def test_a_run_stops_early_if_it_says_succeeded_and_something_is_not_there(
     assert ran.stopped_early is is_early
 
 
+def test_a_call_that_the_world_does_not_have_is_a_miss_and_no_early_stop(tmp_path: Path) -> None:
+    turns = [call("search", query="a"), call("notify", to="ann", text="x")]
+    ran = by_agent(tmp_path, *turns, world={"notify": "sent"}, expect=TOLD)
+
+    assert (ran.status, ran.passed, len(ran.misses)) == ("succeeded", False, 1)
+    assert "search" in ran.misses[0]
+    assert ran.stopped_early is False
+
+
 def test_a_run_that_fails_does_not_stop_early(tmp_path: Path) -> None:
     world = {**WORLD, "notify": {"raise": "tool_error"}}
 

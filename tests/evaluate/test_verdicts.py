@@ -163,7 +163,7 @@ def test_the_verdict_is_a_sentence() -> None:
     assert sentence.endswith("No difference can be told from 20 runs in success (+0 points, -16 to +16).")
     assert "is slower, by 2.07x" in planted(1, 20, 2.0, 0.05).verdicts[0]
     (sentence,) = planted(1, 20, 1.0, 0.3).verdicts
-    assert sentence.startswith("other against one: no difference can be told from 20 runs. success (+0 points")
+    assert sentence.startswith("other against one: no difference can be told from 20 runs in success (+0 points")
     assert "at least about" in sentence
     assert _TOLD.keys() == SHARES.keys() | AMOUNTS.keys()
 

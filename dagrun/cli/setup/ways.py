@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from dagrun.cli.setup.planners import STEPWISE, load_model, make_planner, name_of
 from dagrun.cli.setup.setting_fields import SETTINGS, checked
@@ -17,6 +17,8 @@ from dagrun.errors import shorten
 from dagrun.evaluate.comparison.ways import Way
 from dagrun.model.policy import Policy
 from dagrun.model.toolbox import hint
+
+Made = TypeVar("Made")
 
 AGENT: Final = "agent"
 MAX_WAYS: Final = 20
@@ -56,7 +58,8 @@ def read_ways(configuration: Configuration, file: str | None) -> dict[str, Way]:
     loose = [shorten(name, 60) for name, table in tables.items() if not isinstance(table, dict)]
     faults = [f"{path}: {name} is no table: a way is [NAME], with settings below it" for name in loose]
     if not 2 <= len(tables) <= MAX_WAYS:
-        faults.append(f"{path}: it has {len(tables)} ways, and 2 to {MAX_WAYS} can be compared: [NAME] begins one")
+        count = f"{len(tables)} way{'s' * (len(tables) != 1)}"
+        faults.append(f"{path}: it has {count}, and 2 to {MAX_WAYS} can be compared: [NAME] begins one")
     if faults:
         raise BadInput(*faults)
     folder = path.absolute().parent
@@ -89,8 +92,16 @@ def _way(configuration: Configuration, table: Mapping[str, Any], origin: Origin)
     )
     name = name_of(own)
     if name == AGENT:
-        return Way(agent=partial(load_model, own), policy=policy)
-    return Way(planner=partial(make_planner, own, name), policy=policy)
+        return Way(agent=partial(_made, origin, load_model, own), policy=policy)
+    return Way(planner=partial(_made, origin, make_planner, own, name), policy=policy)
+
+
+def _made(origin: Origin, make: Callable[..., Made], *arguments: Any) -> Made:
+    """Make a planner or a model of a way; what is wrong with it is said of the way, and not of an option."""
+    try:
+        return make(*arguments)
+    except BadInput as error:
+        raise BadInput(*(f"{origin.name}: {line}" for line in error.lines)) from error
 
 
 def _fault(name: str, source: str) -> str:

@@ -37,7 +37,13 @@ async def misses_of(expected: Expectation, trial: Trial, judge: JudgeAnswer | No
         trial: The trial, whose run is over.
         judge: Asks the critic of the expectation: takes the answer, and returns the objection, or an empty text.
     """
-    misses = [f"a call that the world of the case does not have: {text}" for text in trial.world.strange]
+    strange = [f"a call that the world of the case does not have: {text}" for text in trial.world.strange]
+    return [*strange, *await unmet_by(expected, trial, judge)]
+
+
+async def unmet_by(expected: Expectation, trial: Trial, judge: JudgeAnswer | None = None) -> list[str]:
+    """Return what an expectation itself says and is not so; see `misses_of`, which also names calls of no world."""
+    misses: list[str] = []
     if trial.status in ("hung", "error") or (expected.status is not None and trial.status != expected.status):
         wanted = expected.status or "an end"
         misses.append(f"status is {trial.status}, not {wanted} ({shorten(trial.reason, 300)})")

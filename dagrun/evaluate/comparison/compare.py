@@ -11,7 +11,7 @@ from typing import Any, Final
 import anyio
 
 from dagrun.errors import CasesRefused, ContractError, shorten
-from dagrun.evaluate.cases.expectations import misses_of
+from dagrun.evaluate.cases.expectations import misses_of, unmet_by
 from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases
 from dagrun.evaluate.cases.read_file import find_files
 from dagrun.evaluate.cases.trial import Trial
@@ -99,6 +99,7 @@ class Comparing:
         if not with_goals:
             raise CasesRefused(["no case has a goal: with a plan, there is nothing to choose a way for"])
         self._check(with_goals)
+        self._check_real(with_goals)
         self._cases = list(map(self._timed, with_goals))
         self.comparison = WayComparison(
             tuple(self._ways),
@@ -113,6 +114,19 @@ class Comparing:
         """How many runs ask models, and so take real time, and cost something where models do."""
         asking = sum(way.asks_models(ready) for ready in self._cases for way in self._ways.values())
         return asking * self.comparison.runs
+
+    @property
+    def touching(self) -> tuple[int, tuple[str, ...]]:
+        """How many runs may call tools of the user, which their cases name as real; and which tools these are."""
+        cases = [ready for ready in self._cases if ready.case.real]
+        names = sorted({name for ready in cases for name in ready.case.real})
+        return len(cases) * len(self._ways) * self.comparison.runs, tuple(names)
+
+    def _check_real(self, cases: Sequence[ReadyCase]) -> None:
+        changing = [(one, name) for one in cases for name in one.case.real if not one.tools[name].effect.is_free]
+        if changing:
+            text = "is real and changes the world, once for each run of each way; give it a stand-in in the world"
+            raise CasesRefused([f"case {ready.id}: {name} {text}" for ready, name in changing])
 
     def _timed(self, ready: ReadyCase) -> ReadyCase:
         """Return a case with the clock that suits all ways."""
@@ -236,7 +250,7 @@ async def _sample(name: str, way: Way, ready: ReadyCase, trial: Trial) -> Sample
     misses = await misses_of(expected, trial, asked)
     is_early = trial.status is Status.SUCCEEDED and bool(misses)
     if is_early:
-        is_early = bool(await misses_of(what_must_be_there(expected), trial, asked))
+        is_early = bool(await unmet_by(what_must_be_there(expected), trial, asked))
     tokens, cost = _used(trial)
     is_agent = way.agent is not None
     return Sample(

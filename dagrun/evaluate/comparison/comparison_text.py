@@ -138,9 +138,10 @@ def _misses(comparison: WayComparison, way: str) -> Iterator[str]:
 
 
 def _remark(comparison: WayComparison) -> str:
-    share = f" ({100 * comparison.confidence:.1f} % each, so that those of one figure hold together)"
+    wider = f"; between two ways, {100 * comparison.confidence:.1f} % each, so that those of one figure hold together"
+    which = f" in the tables{wider}" if len(comparison.ways) > 2 else ""
     return (
-        f"Brackets are 95 % intervals{share if len(comparison.ways) > 2 else ''}. Times, tokens and costs are compared"
+        f"Brackets are 95 % intervals{which}. Times, tokens and costs are compared"
         " run by run, where both ways succeeded. All of it is about these cases; other goals can differ."
     )
 

@@ -31,7 +31,7 @@ def verdict(versus: Versus) -> str:
     untold = "; ".join(map(_untold, open_ones))
     runs = f"{versus.runs} run{'s' * (versus.runs != 1)}"
     if not told:
-        return f"{second} against {first}: no difference can be told from {runs}. {untold}."
+        return f"{second} against {first}: no difference can be told from {runs} in {untold}."
     text = f"{second} against {first}: it {_joined(told)}"
     return f"{text}. No difference can be told from {runs} in {untold}." if untold else f"{text}."
 

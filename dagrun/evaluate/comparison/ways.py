@@ -13,6 +13,7 @@ from dagrun.errors import CasesRefused, ContractError, short_repr
 from dagrun.evaluate.cases.case_file import Case, Expectation
 from dagrun.evaluate.cases.load_cases import ReadyCase
 from dagrun.evaluate.cases.trial import Trial, carry_out
+from dagrun.evaluate.comparison.agent_people import faults_of_people, people_of_agent
 from dagrun.graph.budget import Budget, Kind
 from dagrun.llm.language_model import LanguageModel, must_be_model
 from dagrun.model.plan import Plan
@@ -100,7 +101,10 @@ class Way:
         Raises:
             CasesRefused: The way cannot carry the case out.
         """
-        self.policy_for(ready)
+        policy = self.policy_for(ready)
+        people = None if self.agent is None else ready.case.people
+        if people is not None and (faults := list(faults_of_people(people, ready.tools, policy))):
+            raise CasesRefused(faults)
         try:
             if self.agent is not None:
                 _agent(self, ready, ready.world().toolbox(), Policy())
@@ -127,7 +131,9 @@ class Way:
             return await carry_out(means, world, seed, budget=budget)
         agent = _agent(self, ready, world.toolbox(), means.policy, budget)
         means = replace(means, plan=_task(ready.case), make_planner=lambda world: None)
-        return await carry_out(means, world, seed, budget=budget, tools=[agent], goal=None)
+        people = ready.case.people
+        asked = {} if people is None else {"approver": people_of_agent(people, world, means.policy)}
+        return await carry_out(means, world, seed, budget=budget, tools=[agent], goal=None, **asked)
 
     def is_cut(self, ready: ReadyCase, trial: Trial, left: Mapping[str, float]) -> bool:
         """Whether an agent was ended by what was left of a budget, and not by a ceiling of its own.

@@ -82,6 +82,8 @@ def compare(*, paths: tuple[str, ...], **flags: Any) -> int:
     The cases are those of dagrun eval that have a goal; those with a plan are left out. Every way meets each of them in
     the same worlds with the same seeds, so runs are compared in pairs. For each two ways, a verdict says what can be
     told from the runs; and where nothing can, about how many would be needed.
+
+    Tools are stand-ins, except those that a case names as real: each run may call them, and they may only read.
     """
     from dagrun.cli.jobs.evaluate.compare_job import compare_ways
 

@@ -13,6 +13,7 @@ from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.ways import read_ways
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import columns_of
+from dagrun.errors import shorten
 from dagrun.evaluate.comparison.compare import Comparing
 from dagrun.evaluate.comparison.comparison_text import markdown_of, text_of
 from dagrun.model.outcome import Status
@@ -38,6 +39,7 @@ def compare_ways(configuration: Configuration, data: Data, paths: Sequence[str],
     comparing = Comparing(paths, ways, runs=flags["repeat"], only=flags["only"], host=host_of(configuration))
     comparison = comparing.comparison
     _announce(comparing.asking, has_ceiling=flags["max_cost"] is not None or flags["max_tokens"] is not None)
+    _announce_real(*comparing.touching)
     code = 0
     try:
         with quiet_logs(is_quiet=not flags["verbose"]):
@@ -63,3 +65,10 @@ def _announce(asking: int, *, has_ceiling: bool) -> None:
         ceiling = "" if has_ceiling else "; --max-cost and --max-tokens set a limit for all of them together"
         runs = f"{asking} run{'s' * (asking != 1)}"
         click.echo(f"{runs} will ask a model, in real time and at its real cost{ceiling}", err=True)
+
+
+def _announce_real(touching: int, tools: Sequence[str]) -> None:
+    """Say beforehand which tools of the user are called, although all others are stand-ins."""
+    if touching:
+        runs = f"{touching} run{'s' * (touching != 1)}"
+        click.echo(f"{runs} may call real tools, as their cases want: {shorten(', '.join(tools), 300)}", err=True)
