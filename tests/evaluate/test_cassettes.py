@@ -36,6 +36,7 @@ from dagrun.errors import CasesRefused
 from dagrun.evaluate.cases.matching import differences
 from dagrun.evaluate.run_outline import outline_hash, outline_of
 from dagrun.model.condition import Condition
+from dagrun.model.event import AttemptEnded, Event
 from dagrun.model.outcome import Outcome
 from dagrun.testing import run_virtual
 from random_cases import GRID, Case, make_case
@@ -238,6 +239,29 @@ async def cancelled_at_once(journal: MemoryJournal) -> None:
         await run.result()
 
 
+@tool(effect="read")
+async def stumble(context: ToolContext) -> str:
+    """Fail at once, the first time."""
+    if context.attempt == 1:
+        raise ToolError("not now", retryable=True)
+    return "well"
+
+
+async def cancelled_when_a_call_had_failed_at_once(journal: MemoryJournal) -> None:
+    """No time has passed, no step has ended, and no call is open; but one was made."""
+    failed = anyio.Event()
+
+    def see(event: Event) -> None:
+        if isinstance(event, AttemptEnded):
+            failed.set()
+
+    plan = Plan(steps=[Step(id="a", tool="stumble")])
+    async with dagrun.start(plan, tools=[stumble], journal=journal, run_id="r", on_event=see) as run:
+        await failed.wait()
+        run.cancel()
+        await run.result()
+
+
 async def cancelled_while_it_was_planned(journal: MemoryJournal) -> None:
     """The planner had not answered."""
     async with dagrun.start(goal="look", tools=[look, send], planner=Writer(), journal=journal, run_id="r") as run:
@@ -348,6 +372,7 @@ KINDS = (
     spliced_by_its_host,
     cancelled,
     cancelled_at_once,
+    cancelled_when_a_call_had_failed_at_once,
     cancelled_while_it_was_planned,
     written_for_a_goal,
     judged,

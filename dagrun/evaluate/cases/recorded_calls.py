@@ -210,6 +210,7 @@ class _RecordReader:
         self._graph = run.graph
         self._tools = tools
         self._open: dict[str, tuple[CallOnRecord, float]] = {}  # by step: the call that runs, and since when
+        self._has_begun = False
         self._last: dict[str, CallOnRecord] = {}
         self._held: dict[str, float] = {}  # by step: seconds in which its tool has waited for a person
         self._latest = ("", 0.0)  # the step that has ended last, and when
@@ -263,6 +264,7 @@ class _RecordReader:
         node = self._graph.nodes[event.step]
         call = CallOnRecord(event.tool, event.step, event.attempt, *self._arguments(node, event.tool))
         self._open[event.step] = (call, event.at)
+        self._has_begun = True
 
     def _arguments(self, node: Node, tool: str) -> tuple[dict[str, Any], list[str]]:
         """Fill in the arguments of the call that begins, rule 1; and name those that only the host knows."""
@@ -339,8 +341,8 @@ class _RecordReader:
         """Note a deed; it follows the last end of a step, so that it fits runs that are a little faster or slower."""
         step, ended = self._latest if self._latest[1] >= self._done else ("", self._done)
         takes = _seconds(at - ended)
-        if not step and self._open:
-            takes = max(takes, 0.001)  # calls had begun before
+        if not step and self._has_begun:
+            takes = max(takes, 0.001)  # calls had begun before, though none of them may be open by now
         after = {"after": step} if step else {}
         self._run.host.append({**after, **({"takes": takes} if takes else {}), **deed})
         self._done = at
