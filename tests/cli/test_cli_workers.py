@@ -149,6 +149,11 @@ def test_what_a_worker_leaves_says_why(shell: Shell) -> None:
     shown = shell("runs", "--standing", "stuck").out
     assert "bad is stuck: 3 workers have ended while at it" in shown
     assert "dagrun requeue bad" in shown
+    with started(shell, "follow", "bad") as process:
+        assert process.stderr is not None
+        told = [process.stderr.readline() for _ in range(2)]
+    assert told[0] == "bad is stuck in pool default: 3 workers have ended while at it\n"
+    assert told[1].startswith("no worker takes it up before: dagrun requeue bad")
     assert shell("runs", "--standing", "queued,ended").out.startswith("no queued,ended runs in ")
     back = shell("requeue", "bad")
     assert (back.code, back.out) == (0, "bad is in the queue of pool default\n")

@@ -218,6 +218,19 @@ async def test_a_damaged_run_does_not_hold_up_the_others(folder: Path) -> None:
     assert "record 1" in reason
 
 
+async def test_a_run_whose_records_are_gone_is_set_aside(folder: Path) -> None:
+    """Nobody can carry it out, so no worker asks for it again and again."""
+    journal = await _submitted(folder, RUN, "next")
+    (folder / RUN / "journal.db").unlink()
+    tape = await _claimed(journal)
+    assert tape.run_id == "next"
+    assert await journal.queue.claim(ANY) is None
+    await tape.aclose()
+    standing, reason, _ = (await _standings(journal))[RUN]
+    assert standing is QueueStanding.STUCK
+    assert "its records are gone" in reason
+
+
 async def test_a_run_whose_files_are_not_safe_does_not_hold_up_the_others(folder: Path) -> None:
     """It is left where it is, and named when nothing else is to be claimed; somebody may put it right."""
     journal = await _submitted(folder, RUN, "next")
@@ -226,6 +239,9 @@ async def test_a_run_whose_files_are_not_safe_does_not_hold_up_the_others(folder
     assert tape.run_id == "next"
     with pytest.raises(JournalFailed, match="can be written by everybody"):
         await journal.queue.claim(ANY)
+    standing, reason, _ = (await _standings(journal))[RUN]
+    assert standing is QueueStanding.QUEUED
+    assert "can be written by everybody" in reason
     (folder / RUN / "journal.db").chmod(0o600)
     again = await _claimed(journal)
     assert again.run_id == RUN

@@ -108,7 +108,7 @@ def advice_lines(found: Sequence[Known], where: Sequence[str]) -> Iterator[str]:
         yield f"… and {len(stuck) - _MOST_ADVICE} more that are stuck"
     for reason, run_id in {row.reason: row.run_id for row in rows if row.standing == "queued"}.items():
         yield from ("", f"a worker has left {run_id}: {shorten(reason, 1_000)}")
-        yield "  it waits for a worker with the tools that it was submitted with"
+        yield "  it waits for a worker that has its files, and the tools that it was submitted with"
 
 
 def open_row(records: Records, run_id: str) -> QueuedRun | None:

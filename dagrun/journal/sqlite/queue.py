@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 import anyio
 
-from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunHeld, RunNotFound
+from dagrun.errors import ContractError, JournalDamaged, JournalError, JournalFailed, RunHeld, RunNotFound
 from dagrun.journal.base import check_run_id, no_such_run
 from dagrun.journal.lease import Holding, holding
 from dagrun.journal.queue import QueuedRun, QueueStanding, QueueTicket, Wanted
@@ -165,7 +166,7 @@ class SQLiteQueue:
     def _claim(self, wanted: Wanted) -> TakenRun | None:
         if not self._table.is_there:
             return None
-        failure: JournalFailed | None = None
+        failure: JournalError | None = None
         with self._table.transaction() as rows:
             self._leave_unfit(rows, wanted)
             for row in rows.execute(_NEXT, (*_filter(wanted), time.time())).fetchall():
@@ -179,12 +180,10 @@ class SQLiteQueue:
                 submitted.left.takeovers_before = row["takeovers"]
                 try:
                     taken = self._journal.open(row["run_id"], False, submitted)
-                except JournalDamaged as error:
-                    _set_aside(rows, row, str(error))
                 except (RunHeld, RunNotFound):  # it was opened or deleted just now
                     continue
-                except JournalFailed as error:  # perhaps of its own files, which must not hold up the others
-                    failure = failure or error
+                except (JournalDamaged, JournalFailed) as error:  # of its own files, perhaps: the others go on
+                    failure = _left(rows, row, self._paths(row["run_id"]).database, error) or failure
                 else:
                     _take(rows, submitted, takeovers)
                     return taken
@@ -301,6 +300,22 @@ def _take(rows: sqlite3.Connection, submitted: SubmittedRun, takeovers: int) -> 
         "UPDATE queue SET standing = 'running', reason = '', takeovers = ?, token = ? WHERE ticket = ?",
         (takeovers, submitted.token, submitted.ticket),
     )
+
+
+def _left(rows: sqlite3.Connection, row: sqlite3.Row, kept: Path, error: JournalError) -> JournalError | None:
+    """Set a run aside whose records are gone or damaged; of another one, keep why it cannot be opened, and return it.
+
+    That may be put right, or it may be the queue that cannot be read.
+    """
+    if isinstance(error, JournalDamaged):
+        _set_aside(rows, row, str(error))
+        return None
+    if not os.path.lexists(kept):
+        _set_aside(rows, row, f"its records are gone: {error}")
+        return None
+    if row["standing"] == QueueStanding.QUEUED and row["reason"] != str(error):
+        rows.execute("UPDATE queue SET reason = ? WHERE number = ?", (str(error), row["number"]))
+    return error
 
 
 def _set_aside(rows: sqlite3.Connection, row: sqlite3.Row, reason: str) -> None:

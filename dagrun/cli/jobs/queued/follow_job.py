@@ -14,7 +14,9 @@ from dagrun.api.replaying import Replayed
 from dagrun.api.submitting import follow
 from dagrun.cli.jobs.job import OnEvent
 from dagrun.cli.records.next_steps import answer_command
+from dagrun.cli.records.queued_runs import open_row
 from dagrun.cli.records.record_place import Records
+from dagrun.cli.records.resume_command import command_again, quoted
 from dagrun.cli.terminal.display import StepLines
 from dagrun.cli.terminal.event_lines import EventLines
 from dagrun.cli.terminal.signals import Interrupts, next_in_loop
@@ -45,6 +47,7 @@ def follow_run(records: Records, run_id: str, where: Sequence[str], data: Data, 
             seen.append(stack.enter_context(EventLines(data)).on_event)
         if not flags["quiet"]:
             seen.append(_RunLines(run_id, where).on_event)
+            _say_where_it_stands(records, run_id, where)
         anyio.run(_follow, records, run_id, seen, signals)
         if signals.first is not None:
             click.echo(f"run {run_id} goes on; nobody follows it here any more", err=True)
@@ -64,6 +67,19 @@ def follow_run(records: Records, run_id: str, where: Sequence[str], data: Data, 
     elif not flags["events"]:
         _tell(past, status, data, is_quiet=flags["quiet"])
     return status.exit_code
+
+
+def _say_where_it_stands(records: Records, run_id: str, where: Sequence[str]) -> None:
+    """Say why nothing may happen: nobody sees from a record that no worker takes its run up."""
+    row = open_row(records, run_id)
+    if row is None or row.standing == "running":
+        return
+    reason = f": {shorten(row.reason, 1_000)}" if row.reason else ""
+    click.echo(printable(f"{run_id} is {row.standing} in pool {row.ticket.pool}{reason}"), err=True)
+    if row.standing == "stuck":
+        click.echo(
+            printable(f"no worker takes it up before: {quoted(command_again('requeue', run_id, where))}"), err=True
+        )
 
 
 def _tell(past: Replayed, status: Status, data: Data, *, is_quiet: bool) -> None:
