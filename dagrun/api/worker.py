@@ -133,16 +133,19 @@ class Worker:
                 news = ClaimNews(run_id=run_id, standing=standing, status=status, reason=reason, seconds=seconds)
                 self._on_claim(news)
 
+        releases: list[tuple[QueueStanding | None, Status | None, str]] = []
         try:
             async with held_tape(take):
                 tell(QueueStanding.RUNNING)
                 standing, reason = standing_after(claimed.lines[-1].text)
                 if standing is QueueStanding.ENDED:  # the former worker ended after it
-                    tell(standing, Status(reason))
+                    releases.append((standing, Status(reason), ""))
                 else:
-                    await self._resume(claimed, tell)
+                    await self._resume(claimed, lambda *facts: releases.append(facts))
         finally:
             self._room.release()
+            for release in releases:  # only now everybody sees that it stands there
+                tell(*release)
 
     async def _resume(self, tape: ClaimedTape, tell: _Tell) -> None:
         try:
