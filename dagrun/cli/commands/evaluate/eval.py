@@ -85,7 +85,8 @@ What is in the case:
   people     what people answered
   planner    the answers of the planner, and so the changes of the plan
   host       what its host did: changes of the plan, cancellations
-  expect     how the run and its steps ended, and its answer; of a long answer, its kind and size
+  expect     how the run and its steps ended, and its answer; of a long
+             answer, its kind and size
 
 Redacted is what looks like a token, has the name of a secret, or is of the kinds that the policy on record names. A
 redact function of the program that ran it is not applied: check the file before you share it. No tool is called.
