@@ -82,17 +82,33 @@ def carry_out(command: str, folder: Path) -> tuple[list[str], int]:
     return [plain(line) for line in [*done.stdout.splitlines(), *done.stderr.splitlines()]], done.returncode
 
 
-@pytest.mark.rigs
-@pytest.mark.real_time
-@pytest.mark.parametrize("name", ["incident.md"])
-def test_a_session_prints_what_its_page_says(name: str, tmp_path: Path) -> None:
-    for kind, text in steps_of(ROOT / "docs" / "tutorials" / name):
+def difference(page: Path, folder: Path) -> str:
+    """Carry out a page in a folder, and return where it prints something else than it says; empty if nowhere."""
+    for kind, text in steps_of(page):
         if kind != "$":
-            file = tmp_path / "work" / kind
+            file = folder / "work" / kind
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
             continue
         for command, wanted in sessions_of(text):
-            printed, code = carry_out(command, tmp_path)
-            assert fits(printed, [plain(line) for line in wanted]), f"{command}:\n" + "\n".join(printed)
-            assert code == code_of(wanted), f"{command} ended with {code}"
+            printed, code = carry_out(command, folder)
+            if not fits(printed, [plain(line) for line in wanted]):
+                return f"{command}:\n" + "\n".join(printed)
+            if code != code_of(wanted):
+                return f"{command} ended with {code}"
+    return ""
+
+
+@pytest.mark.rigs
+@pytest.mark.real_time
+@pytest.mark.parametrize("name", ["incident.md"])
+def test_a_session_prints_what_its_page_says(name: str, tmp_path: Path) -> None:
+    """A page that is wrong is wrong each time; on a busy machine, a call may take the millisecond that a case notes."""
+    found = ""
+    for number in range(3):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = difference(ROOT / "docs" / "tutorials" / name, folder)
+        if not found:
+            return
+    raise AssertionError(found)
