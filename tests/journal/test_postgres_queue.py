@@ -290,6 +290,18 @@ async def test_an_older_schema_gets_a_queue(postgres: str, journal: PostgresJour
     assert [each.run_id for each in await journal.queue.runs()] == ["other"]
 
 
+async def test_an_older_queue_gets_its_columns(postgres: str, journal: PostgresJournal) -> None:
+    """The runs in it are still there, and are claimed."""
+    await journal.queue.submit("old", b'{"n":1}', QueueTicket())
+    say(postgres, f"ALTER TABLE {journal.queue.schema}.queue DROP COLUMN queued, DROP COLUMN fitted")
+    later = await _another(postgres, journal)
+    tape = await later.queue.claim(Wanted())
+    assert tape is not None
+    assert tape.run_id == "old"
+    await tape.aclose()
+    await later.aclose()
+
+
 async def _another(postgres: str, journal: PostgresJournal) -> PostgresJournal:
     """Another journal on the same place, as another process has one; for the caller to close."""
     return PostgresJournal(postgres, schema=journal.queue.schema, durability="process")

@@ -42,6 +42,9 @@ class QueueSql:
                 queued timestamptz NOT NULL DEFAULT clock_timestamp(), -- since when it is in the queue
                 fitted timestamptz NOT NULL DEFAULT '-infinity' -- when a worker that fits it has released it
             ) WITH (fillfactor = 50)""",
+            # The first queues had neither.
+            f"""ALTER TABLE {queue} ADD COLUMN IF NOT EXISTS queued timestamptz NOT NULL DEFAULT clock_timestamp(),
+                ADD COLUMN IF NOT EXISTS fitted timestamptz NOT NULL DEFAULT '-infinity'""",
             f"""CREATE INDEX IF NOT EXISTS queue_open ON {queue} (pool, priority DESC, run)
                 WHERE standing IN ('queued', 'running')""",
         )

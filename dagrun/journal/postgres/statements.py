@@ -178,12 +178,16 @@ async def post(connection: Connection, sql: Sql, run_id: str, letter: str, text:
 
 
 async def make_queue(connection: Connection, sql: Sql) -> None:
-    """Make the table of submitted runs, if an earlier version has made the schema without it.
+    """Make the table of submitted runs, or the rest of it, if an earlier version has made the schema without.
 
     Raises:
         asyncpg.PostgresError: The table cannot be made.
     """
-    if await has_queue(connection, sql):
+    query = """SELECT FROM pg_catalog.pg_attribute AS part
+        JOIN pg_catalog.pg_class AS whole ON whole.oid = part.attrelid
+        JOIN pg_catalog.pg_namespace AS schema ON schema.oid = whole.relnamespace
+        WHERE schema.nspname = $1 AND whole.relname = 'queue' AND part.attname = 'fitted'"""
+    if await connection.fetchval(f"SELECT EXISTS ({query})", sql.schema):
         return
     async with connection.transaction(isolation="read_committed"):
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
