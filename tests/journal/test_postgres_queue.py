@@ -299,6 +299,7 @@ async def test_an_older_queue_gets_its_columns(postgres: str, journal: PostgresJ
     assert tape is not None
     assert tape.run_id == "old"
     await tape.aclose()
+    assert [(each.run_id, each.queued is not None) for each in await later.queue.runs()] == [("old", True)]
     await later.aclose()
 
 
