@@ -66,6 +66,19 @@ class QueuedRun:
     owner: str = ""
     queued: float = 0.0
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return where it stands as plain JSON."""
+        return {
+            "standing": str(self.standing),
+            "pool": self.ticket.pool,
+            "priority": self.ticket.priority,
+            "not_before": self.ticket.not_before or None,
+            "takeovers": self.takeovers,
+            "owner": self.owner or None,
+            "queued": self.queued,
+            "reason": self.reason,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:

@@ -62,19 +62,7 @@ def _queue_of(journal: Journal) -> RunQueue | None:
 
 def queue_facts(row: QueuedRun | None) -> dict[str, Any] | None:
     """Return where a run stands in the queue as plain JSON; `None` if it is not there."""
-    if row is None:
-        return None
-    return {
-        "standing": str(row.standing),
-        "pool": row.ticket.pool,
-        "priority": row.ticket.priority,
-        "not_before": row.ticket.not_before or None,
-        "queued": round(row.queued),
-        "takeovers": row.takeovers,
-        "owner": row.owner,
-        "reason": row.reason,
-        "words": _words(row),
-    }
+    return {**row.as_dict(), "words": _words(row)} if row is not None else None
 
 
 def _words(row: QueuedRun) -> str:

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -270,10 +269,8 @@ def test_ctrl_c_reports_what_was_found(shell: Shell, asked: FakeModelServer) -> 
 @pytest.mark.rigs
 def test_in_a_pipe_there_is_no_progress_and_the_data_is_alone(shell: Shell, asked: FakeModelServer) -> None:
     variables = {name: os.environ[name] for name in (*asked.environment, "DAGRUN_MODEL")}
-    began = time.monotonic()
     ended = finished(shell, "compare", "cases.yaml", "--repeat", "1", **variables)
 
     assert ended.code == 0
     assert "\x1b" not in ended.out + ended.err
     assert ended.err.count("\n") == 1
-    assert time.monotonic() - began < 30

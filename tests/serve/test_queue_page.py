@@ -55,7 +55,7 @@ async def test_the_list_has_pool_and_owner() -> None:
     journal = MemoryJournal()
     client = await submitted(journal, priority=2)
     queue = (await listed(client, "queued"))["queue"]
-    facts = ("queued", "mail", 2, 0, "")
+    facts = ("queued", "mail", 2, 0, None)
     assert tuple(queue[name] for name in ("standing", "pool", "priority", "takeovers", "owner")) == facts
     assert (await client.get("/api/runs?state=stuck")).json()["runs"] == []
     assert (await client.get(f"/api/runs/{RUN}/queue")).json()["queue"]["words"] == queue["words"] == "pool mail"

@@ -210,7 +210,8 @@ _last: tuple[Callable[[], Flow | None], Callable[[], FlowRules | None]] = (lambd
 def rules_of(flow: Flow) -> FlowRules:
     """Return the rules of a trust boundary; equal ones have the same."""
     global _last  # noqa: PLW0603
-    if _last[0]() is flow and (rules := _last[1]()) is not None:
+    same, kept = _last  # as one: another thread may check another plan at this moment
+    if same() is flow and (rules := kept()) is not None:
         return rules
     try:
         known = _KNOWN.get(flow)

@@ -83,17 +83,8 @@ def queue_dict(known: Known, where: Sequence[str]) -> dict[str, Any] | None:
     row = known.queue
     if row is None:
         return None
-    return {
-        "standing": str(row.standing),
-        "pool": row.ticket.pool,
-        "priority": row.ticket.priority,
-        "not_before": row.ticket.not_before or None,
-        "takeovers": row.takeovers,
-        "owner": row.owner or None,
-        "queued": row.queued,
-        "reason": row.reason,
-        "next_command": command_again("requeue", row.run_id, where) if row.standing == "stuck" else None,
-    }
+    again = command_again("requeue", row.run_id, where) if row.standing == "stuck" else None
+    return {**row.as_dict(), "next_command": again}
 
 
 def advice_lines(found: Sequence[Known], where: Sequence[str]) -> Iterator[str]:

@@ -9,6 +9,7 @@ import pytest
 import dagrun
 from dagrun import EndorseRule, Flow, GuardRule, PlanRefused, Policy
 from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.checks.flow import sources
 
 
 @dagrun.tool(effect="read", untrusted=True)
@@ -368,3 +369,16 @@ def test_checks_in_turn_have_the_rules_of_their_own_boundary() -> None:
     assert other is other_again
     assert first is not other
     assert [tuple(rules.flow.untrusted) for rules in (first, other)] == [(), ("crm",)]
+
+
+def test_a_check_on_another_thread_lends_nobody_its_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may begin between two looks at what the check before has left."""
+    mine, other = Flow(), Flow(untrusted=("crm",))
+    kept, wrong = sources.rules_of(mine), sources.rules_of(other)
+
+    def same() -> Flow:
+        sources._last = (lambda: other, lambda: wrong)
+        return mine
+
+    monkeypatch.setattr(sources, "_last", (same, lambda: kept))
+    assert sources.rules_of(mine) is kept
