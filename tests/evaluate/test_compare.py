@@ -23,6 +23,7 @@ from dagrun import (
     compare,
 )
 from dagrun.errors import CasesRefused
+from dagrun.evaluate.cases.load_cases import CaseHost
 from dagrun.evaluate.comparison.compare import Comparing
 from dagrun.evaluate.comparison.comparison_text import markdown_of, text_of
 from dagrun.model.planner import Revision
@@ -260,6 +261,38 @@ def test_who_asks_a_model_is_in_real_time(cases: Path, name: str) -> None:
     ways = {"asks": lambda: has_model(name), "static": planner(TELL)}
 
     assert not Comparing(cases, ways).comparison.is_virtual
+
+
+def one_case(folder: Path, **fields: Any) -> Path:
+    file = folder / "one.json"
+    case = {"id": "one", "goal": "Tell ann", "world": {"notify": "sent"}, **fields}
+    file.write_text(json.dumps({"tools": str(TOOLS), "cases": [case]}), encoding="utf-8")
+    return file
+
+
+def test_a_model_that_no_way_asks_costs_no_time(tmp_path: Path) -> None:
+    """The case names one, and each way has a planner of its own; nobody is told of a cost either."""
+    comparing = Comparing(one_case(tmp_path, model="a-model"), {"a": planner(TELL), "b": planner(LOOK, TELL)})
+
+    assert comparing.comparison.is_virtual
+    assert comparing.asking == 0
+
+
+def test_real_time_alone_is_no_question_to_a_model(tmp_path: Path) -> None:
+    host = CaseHost(make_planner=lambda name, model: planner(TELL)())
+    ways = {"a": Way(), "b": Way(policy={"max_running": 2})}
+    comparing = Comparing(one_case(tmp_path, clock="real"), ways, host=host)
+
+    assert not comparing.comparison.is_virtual
+    assert comparing.asking == 0
+
+
+def test_a_server_is_not_asked_on_a_virtual_clock(tmp_path: Path) -> None:
+    """Each run would end by its time limit, which is over at once."""
+    asking = dagrun.OpenAIPlanner("a-model", api_key="no-key", base_url="http://127.0.0.1:9/v1")
+
+    with pytest.raises(CasesRefused, match=r"way asks, case one\.json:one: it asks the server of a model"):
+        compare(one_case(tmp_path, clock="virtual"), {"asks": asking, "static": planner(TELL)})
 
 
 # People ---------------------------------------------------------------------------------------------------------------

@@ -294,4 +294,9 @@ def _unknown(case: Case, tools: Toolbox) -> Iterator[str]:
 def _is_virtual(case: Case, tools: Toolbox) -> bool:
     """Whether nothing in a case needs real time: it asks no model, and its real tools only compute."""
     asks_model = case.model is not None or (isinstance(case.planner, str) and ":" not in case.planner)
-    return not asks_model and all(tools[name].effect is Effect.PURE for name in case.real)
+    return not asks_model and only_computes(case, tools)
+
+
+def only_computes(case: Case, tools: Toolbox) -> bool:
+    """Whether the tools that a case names as real take no time but that of computing."""
+    return all(tools[name].effect is Effect.PURE for name in case.real)

@@ -12,7 +12,7 @@ import anyio
 
 from dagrun.errors import CasesRefused, ContractError, shorten
 from dagrun.evaluate.cases.expectations import misses_of, unmet_by
-from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases
+from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases, only_computes
 from dagrun.evaluate.cases.read_file import find_files
 from dagrun.evaluate.cases.trial import Trial
 from dagrun.evaluate.comparison.comparison import WayComparison
@@ -132,8 +132,8 @@ class Comparing:
         """Return a case with the clock that suits all ways."""
         if ready.case.clock is not None:
             return ready
-        asks_models = any(way.asks_models(ready) for way in self._ways.values())
-        return replace(ready, is_virtual=ready.is_virtual and not asks_models)
+        is_real = any(way.needs_real_time(ready) for way in self._ways.values())
+        return replace(ready, is_virtual=not is_real and only_computes(ready.case, ready.tools))
 
     def _check(self, cases: Sequence[ReadyCase]) -> None:
         faults = []

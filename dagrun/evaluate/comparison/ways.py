@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
@@ -15,6 +15,7 @@ from dagrun.evaluate.cases.load_cases import ReadyCase
 from dagrun.evaluate.cases.trial import Trial, carry_out
 from dagrun.evaluate.comparison.agent_people import faults_of_people, people_of_agent
 from dagrun.graph.budget import Budget, Kind
+from dagrun.llm.http_model import HttpModel
 from dagrun.llm.language_model import LanguageModel, must_be_model
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Planner, must_be_planner
@@ -75,11 +76,19 @@ class Way:
 
     def asks_models(self, ready: ReadyCase) -> bool:
         """Whether it asks a language model to carry out a case."""
+        return any(True for _ in self._models(ready))
+
+    def needs_real_time(self, ready: ReadyCase) -> bool:
+        """Whether it cannot carry a case out on a virtual clock, real tools apart."""
+        return self.asks_models(ready) or not (self.has_own or ready.is_virtual)
+
+    def _models(self, ready: ReadyCase) -> Iterator[object]:
+        """Yield the models that it asks to carry a case out."""
         if self.agent is not None:
-            return True
-        if self.planner is not None:
-            return _has_model(self.make_planner())
-        return not ready.is_virtual or _has_model(ready.means.make_planner(ready.world()))
+            yield self.make_agent()
+        else:
+            planner = ready.means.make_planner(ready.world()) if self.planner is None else self.make_planner()
+            yield from _models_of(planner)
 
     def policy_for(self, ready: ReadyCase) -> Policy:
         """Return the policy of a case with the fields that this way has of its own.
@@ -112,6 +121,8 @@ class Way:
                 self.make_planner()
             elif ready.means.make_planner(ready.world()) is None:
                 raise ContractError("neither the way nor the case has a planner")
+            if ready.case.clock == "virtual" and any(isinstance(model, HttpModel) for model in self._models(ready)):
+                raise ContractError("it asks the server of a model, which knows no virtual clock; leave out `clock`")
         except ContractError as error:
             raise CasesRefused([str(error)]) from error
 
@@ -155,13 +166,15 @@ def _made(given: Any, method: str) -> Any:
     return given if hasattr(given, method) and not isinstance(given, type) else given()
 
 
-def _has_model(planner: Any) -> bool:
-    """Whether a planner has a model, or asks one that has: a rung, an inner planner, or who chooses its routes."""
+def _models_of(planner: Any) -> Iterator[object]:
+    """Yield the models of a planner, and of those that it asks: rungs, an inner planner, who chooses its routes."""
     if planner is None:
-        return False
+        return
+    if (model := getattr(planner, "model", None)) is not None:
+        yield model
     rungs = [rung.planner for rung in getattr(planner, "rungs", ())]
-    inside = [*rungs, getattr(planner, "inner", None), getattr(planner, "chooser", None)]
-    return getattr(planner, "model", None) is not None or any(map(_has_model, inside))
+    for inside in (*rungs, getattr(planner, "inner", None), getattr(planner, "chooser", None)):
+        yield from _models_of(inside)
 
 
 def _agent(way: Way, ready: ReadyCase, tools: Toolbox, policy: Policy, budget: Budget | None = None) -> AnyTool:
