@@ -16,10 +16,11 @@ import pytest
 from command_line import SECONDS, TOOLS, Shell, shell, started
 from dagrun import SQLiteJournal
 from dagrun.cli.jobs.queued.submit_job import read_moment
+from dagrun.cli.records import answering
 from dagrun.cli.records.folder_records import QUEUE
 from dagrun.cli.records.queued_runs import STANDINGS
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.journal.queue import QueueStanding, Wanted
+from dagrun.journal.queue import QueuedRun, QueueStanding, QueueTicket, Wanted
 from dagrun.journal.sqlite import queue_table
 
 __all__ = ["shell"]
@@ -166,6 +167,17 @@ def test_what_a_worker_leaves_says_why(shell: Shell) -> None:
     assert [run["queue"] for run in shell("runs", "--json").json["runs"]][1] is None
 
 
+def test_an_answer_to_a_run_that_its_worker_has_just_ended_asks_for_no_resume(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker may claim the run and be at its end before anybody looks where it stands."""
+    shell("run", shell.plan(PAUSED), *TOOLS, "--run-id", "asked")
+    rows = iter([QueuedRun(run_id="asked", standing=QueueStanding.WAITING, ticket=QueueTicket(pool="mail")), None])
+    monkeypatch.setattr(answering, "open_row", lambda records, run_id: next(rows))
+    answered = shell("approve", "asked", "--yes")
+    assert (answered.code, answered.out) == (0, "answered; a worker of pool mail has brought the run to its end\n")
+
+
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
@@ -186,6 +198,25 @@ def test_what_does_not_fit_is_refused(shell: Shell, args: tuple[str, ...], code:
     assert said in ended.err
     assert "secret" not in ended.err
     assert not (shell.runs / QUEUE).exists()
+
+
+@pytest.mark.parametrize(
+    ("secret", "said"),
+    [
+        ("bank=env:NO_SUCH_VARIABLE", "NO_SUCH_VARIABLE"),
+        ("bank=file:key.txt", "--secret bank: cannot read key.txt: others may read or change it"),
+    ],
+)
+@pytest.mark.parametrize("what", [("plan.json",), ("--goal", "do something")])
+def test_secrets_must_be_there_so_that_none_gets_into_the_record(
+    shell: Shell, what: tuple[str, ...], secret: str, said: str
+) -> None:
+    shell.plan(ECHO)
+    (shell.folder / "key.txt").write_text("a-long-secret-value")
+    (shell.folder / "key.txt").chmod(0o644)
+    ended = shell("submit", *what, *TOOLS, "--planner", "x", "--secret", secret)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
 
 
 def test_a_moment_is_from_now_on_or_by_the_clock() -> None:

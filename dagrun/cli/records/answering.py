@@ -119,9 +119,10 @@ class Reply:
     def _leave(self, question: Question, response: Answer) -> int:
         key = wait(lambda: self._records.journal.answer_key(self._run_id))
         letter = AnswerLetter.of(question.id, response, key)
+        submitted = open_row(self._records, self._run_id)  # before: a worker may be at its end a moment later
         wait(lambda: self._records.journal.post(self._run_id, letter.model_dump_json().encode()))
         held = self._records.held(self._run_id)
-        queued = None if held.is_held else open_row(self._records, self._run_id)
+        standing = None if submitted is None or held.is_held else self._standing()
         words = command_again("resume", self._run_id, label(self._past.opening.labels, "again"))
         with data_output() as data:
             if self._flags["as_json"]:
@@ -132,18 +133,26 @@ class Reply:
                         "question": question.id,
                         "answer": response.as_dict(),
                         "is_held": held.is_held,
-                        "standing": None if queued is None else str(queued.standing),
-                        "next_command": None if held.is_held or queued is not None else words,
+                        "standing": standing,
+                        "next_command": None if held.is_held or standing is not None else words,
                     }
                 )
-            elif queued is not None:
-                pool = printable(queued.ticket.pool)
-                data.text(f"answered; the run is {queued.standing} for a worker of pool {pool}, which continues it")
+            elif submitted is not None and standing == "ended":
+                data.text(
+                    f"answered; a worker of pool {printable(submitted.ticket.pool)} has brought the run to its end"
+                )
+            elif submitted is not None and standing is not None:
+                pool = printable(submitted.ticket.pool)
+                data.text(f"answered; the run is {standing} for a worker of pool {pool}, which continues it")
             elif held.is_held:
                 data.text(f"answered; {held.owner} holds the run, and continues it")
             else:
                 data.text(f"answered; no process holds the run now, so resume it:\n  {printable(quoted(words))}")
         return 0
+
+    def _standing(self) -> str:
+        row = open_row(self._records, self._run_id)
+        return "ended" if row is None else str(row.standing)
 
 
 def points(question: Question, ticked: tuple[str, ...]) -> tuple[str, ...]:

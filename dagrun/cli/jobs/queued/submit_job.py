@@ -20,14 +20,13 @@ from dagrun.cli.records.run_records import check_new_id, open_records
 from dagrun.cli.setup.inputs import read_inputs
 from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
 from dagrun.cli.setup.plans import load_plan, scheduled
-from dagrun.cli.setup.secrets import names_of_secrets, record_key, secrets_of
+from dagrun.cli.setup.secrets import record_key, secrets_of
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.setup.tool_modules import load_toolbox
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
-from dagrun.model.secrets.secret import Secrets
 
 _FROM_NOW: Final = re.compile(r"(\d{1,6})([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -86,7 +85,7 @@ def _what(plan: str | None, goal: str | None, configuration: Configuration, flag
     policy = configuration.limits().policy
     toolbox = load_toolbox(configuration)
     inputs = read_inputs(flags["inputs"])
-    secrets = _secrets(configuration)
+    secrets = secrets_of(configuration)  # with their values, so that none gets into the record
     if goal is not None:
         return {"goal": read_goal(goal), "tools": toolbox, "policy": policy, "secrets": secrets, "inputs": inputs}
     assert plan is not None
@@ -106,14 +105,6 @@ def _how(configuration: Configuration, flags: Mapping[str, Any]) -> dict[str, An
         "labels": labels_of(typed_arguments(), configuration, again),
         "expires_after": None if days is None else days * DAY,
     }
-
-
-def _secrets(configuration: Configuration) -> Secrets:
-    """Return the secrets: their values, so that none gets into the record; where they are not known, their names."""
-    try:
-        return secrets_of(configuration)
-    except BadInput:  # the worker has them
-        return names_of_secrets(configuration)
 
 
 def _not_before(text: str | None) -> datetime | None:
