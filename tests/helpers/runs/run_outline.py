@@ -6,9 +6,7 @@ code; it tells records apart. This outline tells runs apart.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from hashlib import sha256
 from typing import Any
 
 from dagrun.graph.live_graph import LiveGraph
@@ -36,11 +34,6 @@ def outline_of(graph: LiveGraph) -> dict[str, Any]:
         "steps": {id_: _step(node) for id_, node in sorted(graph.nodes.items())},
         "patches": sorted(_patches(graph.revisions)),
     }
-
-
-def outline_hash(graph: LiveGraph) -> str:
-    """Return a hash of `outline_of`, in hex."""
-    return sha256(json.dumps(outline_of(graph), sort_keys=True).encode()).hexdigest()
 
 
 def _step(node: Node) -> dict[str, Any]:
