@@ -73,12 +73,14 @@ def postgres() -> Iterator[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Choose what is a rig, let the longest ones come first, and watch the tasks of every async test."""
+    """Choose what is a rig, or needs Chromium, let the longest come first, and watch the tasks of every async test."""
     items.sort(key=_seconds, reverse=True)
     for item in items:
         # Of tests that start processes or servers, the variant on trio is a rig: what they cost adds up.
         if item.get_closest_marker("costly") is not None and "trio" in item.name:
             item.add_marker(pytest.mark.rigs)
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
         if isinstance(item, pytest.Function) and _is_watched(item):
             item.fixturenames.append("_no_tasks_left")
 

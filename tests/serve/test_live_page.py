@@ -22,6 +22,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 import dagrun
 from browsers import SECONDS, browser, tab, visitor
+from browsing import wait_until
 from command_line import Shell, finished, shell, started
 from dagrun import SQLiteJournal
 from dagrun.journal import anchor
@@ -805,7 +806,7 @@ def test_a_reader_may_type_before_the_first_news(scene: Shell, browser: Browser)
         page.locator("#time input").fill("s1")
         page.locator("#time input").blur()
         page.keyboard.press("j")
-        page.wait_for_timeout(100)
+        wait_until(page, lambda: held)
         held[0].continue_()
         page.unroute("**/stream?*")
         expect(row(page, "s1")).to_be_visible()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,6 +86,15 @@ def browsing() -> Iterator[Pages]:
             yield Pages(browser)
         finally:
             browser.close()
+
+
+def wait_until(page: Page, happened: Callable[[], object]) -> None:
+    """Let the page go on until `happened()` is true. How soon that is, is no matter: a machine may be busy."""
+    for _ in range(2_000):
+        if happened():
+            return
+        page.wait_for_timeout(10)
+    raise AssertionError("it has not happened in 20 seconds")
 
 
 def axe_faults(page: Page) -> list[str]:

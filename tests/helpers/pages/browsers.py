@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -10,17 +9,16 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
+from browsing import chromium
+
 SECONDS: Final = 45_000  # milliseconds; nothing takes so long, unless it hangs
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A browser for the tests of a module. It has an event loop, so no other test of the module may have one."""
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium: apt-get install chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield browser
         browser.close()
 
