@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import anyio
@@ -116,8 +117,10 @@ async def test_the_ticker_notes_for_how_long_it_got_no_turn() -> None:
     ticker = Ticker()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ticker.tick)
-        await anyio.sleep(0.01)
-        idle = ticker.take()
+        idle = math.inf
+        for _ in range(5):  # others may have had the machine meanwhile, but hardly each time
+            await anyio.sleep(0.01)
+            idle = min(idle, ticker.take())
         sum(range(3_000_000))
         await anyio.sleep(0.01)
         busy = ticker.take()

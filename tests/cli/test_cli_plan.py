@@ -185,7 +185,7 @@ def test_interrupted_planner_lets_go_of_the_connection(shell: Shell, name: str, 
             until = time.monotonic() + SECONDS
             while len(server.calls[0].sent) < 24 and time.monotonic() < until:
                 time.sleep(0.01)
-            time.sleep(0.3)  # the last piece is on its way
+            time.sleep(1)  # the last piece is on its way
             process.send_signal(how)
             out, err = process.communicate(timeout=SECONDS)
         assert server.wait_until_closed(server.calls[0], SECONDS), "the server has seen it"

@@ -255,13 +255,13 @@ async def test_an_idle_tape_costs_nothing(folder: Path) -> None:
     if not status.exists():
         pytest.skip("this system does not count how often a thread has slept")
 
-    def sleeps() -> str:
-        return next(line for line in status.read_text().splitlines() if line.startswith("voluntary"))
+    def sleeps() -> int:
+        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("voluntary"))
 
-    await anyio.sleep(0.1)  # it may still be on its way to bed
+    await anyio.sleep(0.1)
     before = sleeps()
     await anyio.sleep(0.5)
-    assert sleeps() == before
+    assert sleeps() - before <= 1, "on a busy machine it may have been on its way to bed still, but only once"
     await tape.aclose()
     assert not thread.is_alive()
 
