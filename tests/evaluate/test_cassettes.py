@@ -529,7 +529,7 @@ def test_what_must_not_be_shown_is_redacted_and_the_run_still_comes_to_the_same(
 
 
 def test_a_thousand_calls_are_found_without_a_search_through_all() -> None:
-    """The budget is three times what it takes; a look at every act for every call takes a hundred times as long."""
+    """The budget is over ten times what it takes; a look at every act for every call takes a hundred times as long."""
     count = 1_000
 
     async def main() -> float:
@@ -542,7 +542,7 @@ def test_a_thousand_calls_are_found_without_a_search_through_all() -> None:
         assert (result.status, cassette.strange) == (Status.SUCCEEDED, [])
         return time.process_time() - began
 
-    assert run_virtual(main) < 0.9
+    assert run_virtual(main) < 4
 
 
 # Exactly the call that was made ---------------------------------------------------------------------------------------

@@ -368,15 +368,16 @@ def test_1230_operations_are_read_in_less_than_a_second(tmp_path: Path) -> None:
     path = tmp_path / "large.json"
     path.write_text(json.dumps(large(1_230)), encoding="utf-8")
     assert path.stat().st_size > 10_000_000
-    best = float("inf")
-    for _ in range(3):
+
+    def seconds(include: str) -> float:
         before = time.process_time()
-        assert len(dagrun.openapi_tools(path, include=["*"])) == 1_230
-        best = min(best, time.process_time() - before)
-    assert best < 1.0
-    before = time.process_time()
-    dagrun.openapi_tools(path, include=["tag:group7"])
-    assert time.process_time() - before < 0.6
+        tools = dagrun.openapi_tools(path, include=[include])
+        assert (len(tools) == 1_230) is (include == "*")
+        return time.process_time() - before
+
+    # The best of three, as others share the caches of the machine.
+    assert min(seconds("*") for _ in range(3)) < 1.0
+    assert min(seconds("tag:group7") for _ in range(3)) < 0.6
 
 
 @pytest.mark.anyio
