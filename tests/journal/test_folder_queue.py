@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -169,6 +171,41 @@ async def test_processes_on_a_folder_carry_out_each_run_once(folder: Path, tmp_p
     assert max(Counter(book.read_text().split()).values()) == 1
 
 
+# Looks at the queue ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_that_is_held_though_it_is_queued_is_not_asked_for_all_the_time(folder: Path) -> None:
+    """Its row has missed who has it, as after a transaction that was undone; who waits wakes seldom."""
+    journal = await _submitted(folder, RUN, "next")
+    tape = SQLiteJournal(folder)._tape_of(SQLiteJournal(folder)._open(RUN, steal=False))
+    other = await _claimed(journal)
+    assert other.run_id == "next"
+    assert 0.5 < journal.queue._seconds_until_due(ANY) <= 1
+    await tape.aclose()
+    await other.aclose()
+
+
+async def test_a_run_that_was_deleted_by_hand_wakes_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its worker has ended, and its row is there for ever: it is no reason to look twenty times a second."""
+    journal = await _submitted(folder, RUN)
+    await _killed(folder, monkeypatch)
+    shutil.rmtree(folder / RUN)
+    assert await journal.queue.claim(ANY) is None
+    assert journal.queue._seconds_until_due(ANY) == 60
+
+
+async def test_a_run_that_is_not_due_wakes_nobody_before(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where somebody has begun it by hand, and was killed."""
+    journal = SQLiteJournal(folder, lease_seconds=-1)
+    await journal.queue.submit(RUN, FIRST, QueueTicket(not_before=time.time() + 3600))
+    tape = await journal.open(RUN)
+    with monkeypatch.context() as patched:
+        patched.setattr(SubmittedRun, "released", lambda self, free: None)
+        await tape.aclose()
+    assert await journal.queue.claim(ANY) is None
+    assert journal.queue._seconds_until_due(ANY) == 60
+
+
 # Folders --------------------------------------------------------------------------------------------------------------
 
 
@@ -231,22 +268,53 @@ async def test_a_run_whose_records_are_gone_is_set_aside(folder: Path) -> None:
     assert "its records are gone" in reason
 
 
-async def test_a_run_whose_files_are_not_safe_does_not_hold_up_the_others(folder: Path) -> None:
+async def test_a_run_whose_files_are_not_safe_does_not_hold_up_the_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is left where it is, and named when nothing else is to be claimed; somebody may put it right."""
+    clock = _clock(monkeypatch)
     journal = await _submitted(folder, RUN, "next")
     (folder / RUN / "journal.db").chmod(0o666)
     tape = await _claimed(journal)
     assert tape.run_id == "next"
+    clock.now += 1
     with pytest.raises(JournalFailed, match="can be written by everybody"):
         await journal.queue.claim(ANY)
     standing, reason, _ = (await _standings(journal))[RUN]
     assert standing is QueueStanding.QUEUED
     assert "can be written by everybody" in reason
     (folder / RUN / "journal.db").chmod(0o600)
+    clock.now += 2
     again = await _claimed(journal)
     assert again.run_id == RUN
     for each in (tape, again):
         await each.aclose()
+
+
+async def test_a_run_that_cannot_be_opened_is_tried_less_and_less_and_is_stuck_then(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker does not warn of it once a second for ever. Put back, it is tried at once, by the same worker."""
+    clock = _clock(monkeypatch)
+    journal = await _submitted(folder, RUN)
+    (folder / RUN / "journal.db").chmod(0o666)
+    tries: list[float] = []
+    while not await journal.queue.runs([QueueStanding.STUCK]):
+        try:
+            assert await journal.queue.claim(ANY) is None
+        except JournalFailed:
+            tries.append(clock.now)
+            assert len(tries) < 20
+        # Between two tries nobody looks at its files, nor wakes to do so.
+        clock.now += journal.queue._seconds_until_due(ANY)
+    assert [later - earlier for earlier, later in itertools.pairwise(tries)][:6] == pytest.approx([1, 2, 4, 8, 16, 32])
+    ((standing, reason, _),) = (await _standings(journal)).values()
+    assert standing is QueueStanding.STUCK
+    assert reason.startswith("it cannot be opened, for 10 minutes now: ")
+    assert "can be written by everybody" in reason
+    (folder / RUN / "journal.db").chmod(0o600)
+    assert await dagrun.requeue(RUN, journal=journal)
+    await (await _claimed(journal)).aclose()
 
 
 async def test_a_locked_queue_is_named(folder: Path) -> None:
@@ -309,6 +377,24 @@ async def test_a_pipe_of_one_who_was_killed_is_removed(folder: Path) -> None:
         await journal.queue.submit(RUN, FIRST, QueueTicket())
     assert sorted(woken) == ["one", "two"]
     assert _bells(folder) == []
+
+
+class _Clock:
+    """The clock of the queue, which a test sets forward."""
+
+    time = staticmethod(time.time)
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def _clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
+    clock = _Clock()
+    monkeypatch.setattr("dagrun.journal.sqlite.queue.time", clock)
+    return clock
 
 
 def _bells(folder: Path) -> list[str]:

@@ -29,6 +29,8 @@ from dagrun.model.journal import Durability
 _SOONEST: Final = 0.05  # seconds: what is due, and could not be had, is not looked at again at once
 _LATEST: Final = 60.0
 _MOST_KNOWN: Final = 1_000
+_FIRST_PAUSE: Final = 1.0  # seconds; each pause is twice as long as the one before, and at most `_LATEST`
+_GIVE_UP: Final = 600.0  # seconds after which a run that cannot be opened is stuck
 _CLAIMABLE: Final = """FROM queue WHERE standing IN ('queued', 'running')
     AND pool IN (SELECT value FROM json_each(?)) AND build NOT IN (SELECT value FROM json_each(?))"""
 _NEXT: Final = f"SELECT * {_CLAIMABLE} AND not_before <= ? ORDER BY priority DESC, number"
@@ -62,6 +64,21 @@ class FolderAccess:
     tape: Callable[[TakenRun], SQLiteTape]
 
 
+@dataclass(slots=True)
+class _PutOff:
+    """A run that could not be opened, and is tried again after a pause, by the monotonic clock.
+
+    Attributes:
+        since: When that was so first.
+        due: When it is tried again.
+        pause: The pause before that.
+    """
+
+    since: float
+    due: float = 0.0
+    pause: float = _FIRST_PAUSE / 2
+
+
 class SQLiteQueue:
     """The submitted runs; see `dagrun.journal.queue.RunQueue`.
 
@@ -74,6 +91,8 @@ class SQLiteQueue:
         self._table = QueueTable(journal.folder, journal.durability, journal.busy_seconds)
         # Who holds a run, by its ticket, and by its token: looked up once for as long as its lease lasts.
         self._known: dict[tuple[str, int], Holding] = {}
+        # By its ticket, and since when it is in the queue: one that was put back is tried at once.
+        self._put_off: dict[tuple[str, float], _PutOff] = {}
         self._left_builds: tuple[str, ...] = ()
         self._leave_next = 0.0
 
@@ -170,7 +189,7 @@ class SQLiteQueue:
         with self._table.transaction() as rows:
             self._leave_unfit(rows, wanted)
             for row in rows.execute(_NEXT, (*_filter(wanted), time.time())).fetchall():
-                if not self._is_free(row):
+                if self._due(row) > time.monotonic() or not self._is_free(row):
                     continue
                 takeovers = row["takeovers"] + (row["standing"] == QueueStanding.RUNNING)
                 if takeovers > wanted.max_takeovers:
@@ -180,11 +199,13 @@ class SQLiteQueue:
                 submitted.left.takeovers_before = row["takeovers"]
                 try:
                     taken = self._journal.open(row["run_id"], False, submitted)
-                except (RunHeld, RunNotFound):  # it was opened or deleted just now
-                    continue
+                except (RunHeld, RunNotFound):  # it was opened or deleted just now, or its row has missed that
+                    self._try_later(row)
                 except (JournalDamaged, JournalFailed) as error:  # of its own files, perhaps: the others go on
-                    failure = _left(rows, row, self._paths(row["run_id"]).database, error) or failure
+                    tried = self._try_later(row)
+                    failure = _left(rows, row, self._paths(row["run_id"]).database, error, tried) or failure
                 else:
+                    self._put_off.pop(_entry(row), None)
                     _take(rows, submitted, takeovers)
                     return taken
         if failure is not None:
@@ -210,11 +231,30 @@ class SQLiteQueue:
             elif row["standing"] == QueueStanding.QUEUED and not row["reason"]:
                 rows.execute("UPDATE queue SET reason = ? WHERE number = ?", (reason, row["number"]))
 
+    def _try_later(self, row: sqlite3.Row) -> float:
+        """Put off a run that could not be opened; return for how many seconds that has been so."""
+        if len(self._put_off) >= _MOST_KNOWN:
+            self._put_off.clear()
+        now = time.monotonic()
+        tried = self._put_off.setdefault(_entry(row), _PutOff(now))
+        tried.pause = min(2 * tried.pause, _LATEST)
+        tried.due = now + tried.pause
+        return now - tried.since
+
+    def _due(self, row: sqlite3.Row) -> float:
+        """Return when a run that could not be opened is tried again, by the monotonic clock; 0 for any other."""
+        tried = self._put_off.get(_entry(row))
+        return 0.0 if tried is None else tried.due
+
     def _is_free(self, row: sqlite3.Row) -> bool:
         """Return whether a run is there, and nobody carries it out."""
-        if self._paths(row["run_id"]).read_ticket() != row["ticket"]:
+        if not self._is_there(row):
             return False
         return row["standing"] != QueueStanding.RUNNING or not self._holder(row).is_held
+
+    def _is_there(self, row: sqlite3.Row) -> bool:
+        ticket: str = row["ticket"]
+        return self._paths(row["run_id"]).read_ticket() == ticket
 
     def _holder(self, row: sqlite3.Row) -> Holding:
         """Return who holds a run that is being carried out."""
@@ -248,10 +288,15 @@ class SQLiteQueue:
         with self._table.transaction() as rows:
             found = rows.execute(_DUE, _filter(wanted)).fetchall()
         for row in found:
-            if row["standing"] == QueueStanding.RUNNING:
+            if not self._is_there(row):
+                continue
+            later = self._due(row) - time.monotonic()
+            if later > 0:
+                due = min(due, later)
+            elif row["standing"] == QueueStanding.RUNNING:
                 holder = self._holder(row)
-                due = min(due, max(holder.expires, row["not_before"]) - now if holder.is_held else 0.0)
-            elif self._is_free(row):
+                due = min(due, max(holder.expires if holder.is_held else 0.0, row["not_before"]) - now)
+            else:
                 due = min(due, row["not_before"] - now)
                 break  # the others come later
         return max(_SOONEST, due)
@@ -261,7 +306,7 @@ class SQLiteQueue:
             return []
         with self._table.transaction() as rows:
             found = rows.execute(f"{_LIST} ORDER BY number", (json.dumps(standings),)).fetchall()
-        return [self._shown(row) for row in found if self._paths(row["run_id"]).read_ticket() == row["ticket"]]
+        return [self._shown(row) for row in found if self._is_there(row)]
 
     def _shown(self, row: sqlite3.Row) -> QueuedRun:
         holder = self._holder(row) if row["standing"] == QueueStanding.RUNNING else None
@@ -302,16 +347,30 @@ def _take(rows: sqlite3.Connection, submitted: SubmittedRun, takeovers: int) -> 
     )
 
 
-def _left(rows: sqlite3.Connection, row: sqlite3.Row, kept: Path, error: JournalError) -> JournalError | None:
-    """Set a run aside whose records are gone or damaged; of another one, keep why it cannot be opened, and return it.
+def _entry(row: sqlite3.Row) -> tuple[str, float]:
+    return row["ticket"], row["queued"]
 
-    That may be put right, or it may be the queue that cannot be read.
+
+def _left(
+    rows: sqlite3.Connection, row: sqlite3.Row, kept: Path, error: JournalError, tried: float
+) -> JournalError | None:
+    """Set a run aside that nobody can open; of one that somebody may put right soon, keep why, and return that.
+
+    Args:
+        rows: The queue.
+        row: The run.
+        kept: The file of its records.
+        error: Why it could not be opened.
+        tried: For how many seconds that has been so.
     """
     if isinstance(error, JournalDamaged):
         _set_aside(rows, row, str(error))
         return None
     if not os.path.lexists(kept):
         _set_aside(rows, row, f"its records are gone: {error}")
+        return None
+    if tried >= _GIVE_UP:
+        _set_aside(rows, row, f"it cannot be opened, for {_GIVE_UP / 60:.0f} minutes now: {error}")
         return None
     if row["standing"] == QueueStanding.QUEUED and row["reason"] != str(error):
         rows.execute("UPDATE queue SET reason = ? WHERE number = ?", (str(error), row["number"]))
