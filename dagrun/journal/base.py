@@ -13,8 +13,16 @@ from dagrun.model.journal import Line
 if TYPE_CHECKING:
     from dagrun.model.event import Event
 
+
+def _spelled(word: str) -> str:
+    """Return a pattern for a key of a query: each letter may stand as such, or percent-encoded in either case."""
+    return "".join(f"(?:{letter}|%{ord(letter):x}|%{ord(letter.upper()):x})" for letter in word)
+
+
 # All between the name of the user and the host: a password may hold signs that belong elsewhere in an address.
-_PASSWORD: Final = re.compile(r"(?i)(postgres(?:ql)?://[^:@/?#]*):.*@|([?&](?:ssl)?password=)[^&#]*")
+_PASSWORD: Final = re.compile(
+    rf"(?i)(postgres(?:ql)?://[^:@/?#]*):.*@|([?&](?:{_spelled('ssl')})?{_spelled('password')}=)[^&#]*"
+)
 # A run id is the name of a folder, and a word on a command line.
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import parse_qs
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from command_line import TOOLS, Shell, shell
 from dagrun.cli.setup.settings import configure
@@ -69,12 +72,30 @@ def test_a_password_is_never_shown(shell: Shell, monkeypatch: pytest.MonkeyPatch
         ("postgresql://u:p@h/db", "postgresql://u@h/db"),
         ("postgres://u:p/@:?x@h:5/db?a=b", "postgres://u@h:5/db?a=b"),
         ("postgresql://u@h/db?password=p&x=1", "postgresql://u@h/db?password=…&x=1"),
+        ("postgresql://h/db?pass%77ord=p&x=1", "postgresql://h/db?pass%77ord=…&x=1"),
+        ("postgresql://h/db?x=1&SSL%70assword=p", "postgresql://h/db?x=1&SSL%70assword=…"),
+        ("postgresql://h/db?passfile=f&keyword=w", "postgresql://h/db?passfile=f&keyword=w"),
         ("postgresql://h:5432/db", "postgresql://h:5432/db"),
         ("--journal=postgresql://u:p@h/db", "--journal=postgresql://u@h/db"),
     ],
 )
 def test_what_is_shown_of_an_address(address: str, shown: str) -> None:
     assert without_password(address) == shown
+
+
+@given(key=st.sampled_from(["password", "sslpassword"]), data=st.data())
+def test_a_password_in_a_query_is_hidden_in_every_spelling(key: str, data: st.DataObject) -> None:
+    """Whatever a server would take as the password: keys may be percent-encoded, and values, too."""
+    spelled = "".join(
+        data.draw(
+            st.sampled_from([letter, letter.upper(), *(f"%{ord(each):02{form}}" for each in near for form in "xX")])
+        )
+        for letter in key
+        for near in [(letter, letter.upper())]
+    )
+    query = f"a=b&{spelled}=123&c=d"
+    assert {name.lower() for name in parse_qs(query)} == {"a", key, "c"}
+    assert without_password(f"postgresql://u@h/db?{query}") == f"postgresql://u@h/db?a=b&{spelled}=…&c=d"
 
 
 def test_the_nearest_place_counts(shell: Shell) -> None:
