@@ -155,6 +155,10 @@ def test_what_a_worker_leaves_says_why(shell: Shell) -> None:
         told = [process.stderr.readline() for _ in range(2)]
     assert told[0] == "bad is stuck in pool default: 3 workers have ended while at it\n"
     assert told[1].startswith("no worker takes it up before: dagrun requeue bad")
+    with started(shell, "follow", "bad", "--quiet") as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+    assert line.startswith(f"{told[0].strip()}; {told[1].split(' bad')[0]} bad")
     assert shell("runs", "--standing", "queued,ended").out.startswith("no queued,ended runs in ")
     back = shell("requeue", "bad")
     assert (back.code, back.out) == (0, "bad is in the queue of pool default\n")

@@ -47,7 +47,7 @@ def follow_run(records: Records, run_id: str, where: Sequence[str], data: Data, 
             seen.append(stack.enter_context(EventLines(data)).on_event)
         if not flags["quiet"]:
             seen.append(_RunLines(run_id, where).on_event)
-            _say_where_it_stands(records, run_id, where)
+        _say_where_it_stands(records, run_id, where, is_quiet=flags["quiet"])
         anyio.run(_follow, records, run_id, seen, signals)
         if signals.first is not None:
             click.echo(f"run {run_id} goes on; nobody follows it here any more", err=True)
@@ -69,17 +69,20 @@ def follow_run(records: Records, run_id: str, where: Sequence[str], data: Data, 
     return status.exit_code
 
 
-def _say_where_it_stands(records: Records, run_id: str, where: Sequence[str]) -> None:
-    """Say why nothing may happen: nobody sees from a record that no worker takes its run up."""
+def _say_where_it_stands(records: Records, run_id: str, where: Sequence[str], *, is_quiet: bool) -> None:
+    """Say why nothing may happen: nobody sees from a record that no worker takes its run up.
+
+    Of a run that is stuck this is said in any case: the command waits until somebody puts it back.
+    """
     row = open_row(records, run_id)
-    if row is None or row.standing == "running":
+    is_stuck = row is not None and row.standing == "stuck"
+    if row is None or row.standing == "running" or (is_quiet and not is_stuck):
         return
     reason = f": {shorten(row.reason, 1_000)}" if row.reason else ""
-    click.echo(printable(f"{run_id} is {row.standing} in pool {row.ticket.pool}{reason}"), err=True)
-    if row.standing == "stuck":
-        click.echo(
-            printable(f"no worker takes it up before: {quoted(command_again('requeue', run_id, where))}"), err=True
-        )
+    lines = [f"{run_id} is {row.standing} in pool {row.ticket.pool}{reason}"]
+    if is_stuck:
+        lines.append(f"no worker takes it up before: {quoted(command_again('requeue', run_id, where))}")
+    click.echo(printable("; ".join(lines)) if is_quiet else "\n".join(map(printable, lines)), err=True)
 
 
 def _tell(past: Replayed, status: Status, data: Data, *, is_quiet: bool) -> None:
