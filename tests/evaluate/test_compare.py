@@ -130,6 +130,65 @@ def test_a_ceiling_holds_for_all_runs_together(cases: Path) -> None:
     assert len(compare(cases, ways, runs=10, max_tokens=450).samples) == 4
 
 
+JUDGES = """
+from dagrun import Verdict
+from dagrun.errors import OverCeiling
+from dagrun.model.usage import METER
+
+class Judge:
+    name = "judge"
+    cost = 0.5
+
+    async def review(self, step, outcome):
+        charge = METER.get().reserve("judging model", 100, self.cost)
+        charge.settle(100, self.cost)
+        return Verdict("pass")
+
+class Unpriced(Judge):
+    cost = None
+
+class Careless(Judge):
+    async def review(self, step, outcome):
+        try:
+            return await super().review(step, outcome)
+        except OverCeiling:
+            return Verdict("pass")
+"""
+
+
+def judged(folder: Path, critic: str, **ceilings: Any) -> WayComparison:
+    """Let a critic judge the answers of two ways that use nothing."""
+    module = f"judges_of_{folder.name}.py"  # modules are known by their names
+    (folder / module).write_text(JUDGES, encoding="utf-8")
+    case = one_case(folder, expect={"critic": f"{module}:{critic}"})
+    return compare(case, {"a": planner(TELL), "b": planner(TELL)}, runs=10, **ceilings)
+
+
+@pytest.mark.parametrize("critic", ["Judge", "Careless"])
+@pytest.mark.parametrize("ceilings", [{"max_cost": 2.75}, {"max_tokens": 590}])
+def test_a_judge_of_answers_keeps_to_the_ceilings_of_the_comparison(
+    tmp_path: Path, critic: str, ceilings: dict[str, Any]
+) -> None:
+    """What it uses is no figure of a way. A run that it could not judge is not counted, whatever the critic says."""
+    found = judged(tmp_path, critic, **ceilings)
+
+    assert (found.judges.tokens, found.judges.cost) == (500, 2.5)
+    assert found.as_dict()["judges"] == {"tokens": 500, "cost": 2.5}
+    assert (found.done, len(found.unpaired)) == (2, 2)  # the sixth judgement did not fit
+    assert "did not suffice for the judge of an answer: ceiling of " in found.stopped
+    assert all(run.passed and not run.tokens and not run.cost for run in found.samples)
+
+
+def test_a_ceiling_of_cost_needs_the_price_of_a_judge(tmp_path: Path) -> None:
+    assert judged(tmp_path, "Unpriced", max_cost=1).stopped.startswith("what the judge of case one costs is not known")
+
+
+def test_a_judge_is_counted_without_a_ceiling(tmp_path: Path) -> None:
+    found = judged(tmp_path, "Judge")
+
+    assert (found.stopped, found.judges.tokens, found.judges.cost) == ("", 2_000, 10.0)
+
+
 class Mending(Spender):
     """A planner that mends what has failed, at the same price."""
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import anyio
 
-from dagrun.errors import CasesRefused, ContractError, shorten
+from dagrun.errors import CasesRefused, ContractError, OverCeiling, shorten
 from dagrun.evaluate.cases.expectations import misses_of, unmet_by
 from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases, only_computes
 from dagrun.evaluate.cases.read_file import find_files
@@ -20,10 +20,13 @@ from dagrun.evaluate.comparison.differences import Sample
 from dagrun.evaluate.comparison.drift import idle_calls, repeated_calls, what_must_be_there
 from dagrun.evaluate.comparison.ways import Way, left_of
 from dagrun.graph.budget import Budget
+from dagrun.graph.ledger import Ledger, ModelCall, Reservation
 from dagrun.llm.language_model import must_be_counts
 from dagrun.model.event import ModelCharged
 from dagrun.model.outcome import Status
 from dagrun.model.planner import Planner
+from dagrun.model.policy import Policy
+from dagrun.model.usage import METER, Charge, ModelUse
 from dagrun.planners.static import StaticPlanner
 from dagrun.testing.virtual_clock import run_virtual
 
@@ -52,8 +55,9 @@ def compare(
         ways: The ways by name, at least two: a `Way`, a planner, or a function that makes a planner.
         runs: How often each way carries out each case.
         only: The ids of the cases that are wanted; empty for all.
-        max_cost: What all runs together may cost. Before each call of a model, its worst case is reserved.
-        max_tokens: The tokens that all runs together may use; likewise.
+        max_cost: What all runs together may cost, with the judges of answers (``expect.critic``). Before each call of a
+            model, its worst case is reserved.
+        max_tokens: The tokens that all of these may use together; likewise.
         host: What the program around lends to the cases.
         tell: Is told what is done, for a display.
 
@@ -181,13 +185,19 @@ class Comparing:
             return False
         refusals = purse.refusals
         trial = await way.carry_out(ready, seed, purse.budget)
-        sample = await _sample(name, way, ready, trial)
+        meter = _JudgeMeter(purse.budget, self.comparison.judges)
+        sample = await _sample(name, way, ready, trial, meter)
         self.comparison.unpaired.append(sample)
-        if purse.refusals > refusals or way.is_cut(ready, trial, left):  # however it went on without that call
+        if meter.refused:
+            purse.fault = f"{_REACHED}; what was left of it did not suffice for the judge of an answer: {meter.refused}"
+        elif purse.refusals > refusals or way.is_cut(ready, trial, left):  # however it went on without that call
             why = f": {shorten(trial.reason, 300)}" if trial.reason else ""
             purse.fault = f"{_REACHED}; what was left of it did not suffice for a run{why}"
         elif sample.cost is None and "max_cost" in left:
             purse.fault = f"what way {name} costs is not known, so no ceiling can hold it: name prices"
+        elif not meter.is_priced and "max_cost" in left:
+            who = f"the judge of case {ready.case.id}"
+            purse.fault = f"what {who} costs is not known, so no ceiling can hold it: name prices"
         return not purse.fault
 
 
@@ -236,13 +246,65 @@ class _Purse:
         return 0 if self.budget is None else self.budget.refusals
 
 
-async def _sample(name: str, way: Way, ready: ReadyCase, trial: Trial) -> Sample:
+class _JudgeMeter:
+    """Charges the calls of models that judge an answer: to the ceilings of the comparison, not to a way.
+
+    Args:
+        budget: The ceilings; `None` for none.
+        use: Adds up what all judges use.
+
+    Attributes:
+        use: What was given.
+        refused: Why a call was not made, in a sentence; empty if none was refused.
+        is_priced: Whether the cost of each call was known, or at least the most that it could be.
+    """
+
+    __slots__ = ("_ledger", "is_priced", "refused", "use")
+
+    def __init__(self, budget: Budget | None, use: ModelUse) -> None:
+        self._ledger = Ledger(Policy(), budget)
+        self.use = use
+        self.refused = ""
+        self.is_priced = True
+
+    def reserve(self, who: str, tokens: int | None, cost: float | None) -> Charge:
+        """Reserve the worst case of a call.
+
+        Raises:
+            OverCeiling: It does not fit any more.
+        """
+        call = ModelCall(shorten(who, 60), tokens, cost)
+        reservation = self._ledger.reserve_model(call)
+        if reservation is None:
+            self.refused = self._ledger.why_no_model(call)
+            raise OverCeiling(self.refused)
+        return _JudgeCharge(self, reservation)
+
+    def settle(self, reservation: Reservation, tokens: int | None, cost: float | None) -> None:
+        """Charge what a call has used; a figure that is not known is charged at its worst case."""
+        self._ledger.settle(reservation, tokens, cost, is_reported=tokens is not None or cost is not None)
+        most = reservation.called
+        paid = most.max_cost if cost is None else cost
+        self.use.add((most.max_tokens if tokens is None else tokens) or 0, paid)
+        self.is_priced = self.is_priced and paid is not None
+
+
+@dataclass(slots=True)
+class _JudgeCharge:
+    meter: _JudgeMeter
+    reservation: Reservation
+
+    def settle(self, tokens: int | None, cost: float | None) -> None:
+        self.meter.settle(self.reservation, tokens, cost)
+
+
+async def _sample(name: str, way: Way, ready: ReadyCase, trial: Trial, meter: _JudgeMeter) -> Sample:
     """Hold a run against what is expected, and count what was used and what drifted."""
     said: list[str] = []
 
     async def judge(answer: Any) -> str:  # asked once: it may be a model
         if not said:
-            said.append("" if ready.judge is None else await ready.judge(answer))
+            said.append(await _judged(ready, answer, meter))
         return said[0]
 
     asked = None if ready.judge is None else judge
@@ -269,6 +331,18 @@ async def _sample(name: str, way: Way, ready: ReadyCase, trial: Trial) -> Sample
         stopped_early=is_early,
         misses=tuple(misses),
     )
+
+
+async def _judged(ready: ReadyCase, answer: Any, meter: _JudgeMeter) -> str:
+    """Return the objection of the judge of a case; that its call was refused is one, and ends the comparison."""
+    assert ready.judge is not None
+    before = METER.set(meter)
+    try:
+        return await ready.judge(answer)
+    except OverCeiling as error:
+        return f"not judged: {error}"
+    finally:
+        METER.reset(before)
 
 
 def _used(trial: Trial) -> tuple[int, float | None]:

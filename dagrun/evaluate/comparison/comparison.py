@@ -13,6 +13,7 @@ from dagrun.evaluate.cases.figures import PassRate
 from dagrun.evaluate.comparison.differences import AMOUNTS, SHARES, Pair, Sample, Versus, difference_of
 from dagrun.evaluate.comparison.verdicts import verdict
 from dagrun.evaluate.intervals import CONFIDENCE
+from dagrun.model.usage import ModelUse
 
 SCHEMA_VERSION: Final = 1
 
@@ -66,6 +67,7 @@ class WayComparison:
         unpaired: The runs of a case and a seed that not every way has carried out, because the comparison was stopped.
         stopped: Why the comparison ended before all runs were made; empty if it did not.
         left_out: The cases that begin with a plan, and so have no way to be compared.
+        judges: What the judges of answers have used; it is no figure of a way.
     """
 
     ways: tuple[str, ...]
@@ -76,6 +78,7 @@ class WayComparison:
     unpaired: list[Sample] = field(default_factory=list)
     stopped: str = ""
     left_out: tuple[str, ...] = ()
+    judges: ModelUse = field(default_factory=ModelUse)
 
     @property
     def confidence(self) -> float:
@@ -146,6 +149,7 @@ class WayComparison:
                 | {name: found.as_dict() for name, found in one.differences.items()}
                 for one in self.versus()
             ],
+            "judges": {"tokens": self.judges.tokens, "cost": self.judges.cost},
             "samples": [asdict(run) for run in self.samples],
             "unpaired": [asdict(run) for run in self.unpaired],
         }

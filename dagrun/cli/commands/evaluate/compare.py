@@ -68,13 +68,13 @@ the comparison; 130 Ctrl-C has. What was found before is reported.
     "--max-cost",
     type=click.FloatRange(min=0, min_open=True),
     metavar="N",
-    help="What all runs together may cost, without judges of answers. A model without a price ends the comparison.",
+    help="What all runs together may cost, with judges of answers. A model without a price ends the comparison.",
 )
 @click.option(
     "--max-tokens",
     type=click.IntRange(min=1),
     metavar="N",
-    help="The tokens that all runs together may use, without judges.",
+    help="The tokens that all runs together may use, with judges of answers.",
 )
 @click.option("--github", is_flag=True, help="Add the tables to the summary of the job, in GitHub Actions.")
 @options.combined(options.tools, options.planner, options.model_options, options.verbose, options.directory)
