@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self, TypeAlias, Unpack
 
 import anyio
@@ -23,6 +23,7 @@ _LOG: Final = logging.getLogger("dagrun.run")
 _MOST_REASON: Final = 2_000  # characters
 _STOPS: Final = "its worker stops"
 _Tell: TypeAlias = Callable[[QueueStanding | None, Status | None, str], object]
+_LONGEST_UNFIT: Final = 1e9  # seconds: a server must be able to count back from now
 _PAUSE: Final = 1.0  # seconds before the next try, when the store does not answer
 
 
@@ -53,12 +54,16 @@ class Worker:
 
     A run whose worker has ended, or has lost its connection for longer than a lease, is taken over by another worker,
     as `resume` takes over a run: a call with an effect that was cut off is in doubt, and is not made again by itself. A
-    worker leaves the runs alone whose tools differ from its own; those that no worker fits for an hour become stuck.
+    worker leaves the runs alone whose tools differ from its own; those that no worker fits for a while become stuck.
 
     Args:
         engine: Where the runs are carried out, open; its ceilings hold in this process alone.
         pools: The pools that it works for.
         at_once: The most runs at once.
+        max_takeovers: How often it lets a run be taken over; once more, and the run is stuck: it probably kills its
+            workers. 0 for none, where what a run does to a machine must not be repeated by itself.
+        unfit_after: Seconds after which a run with other tools is stuck that was in the queue for so long, while no run
+            with its tools and pool was carried out: longer than the deploy of another version takes.
         on_claim: Is called on the loop when a run was claimed, and when the worker lets it go; it must return quickly.
         options: The options of each run, as for `resume`: at least *journal* and *tools*.
 
@@ -72,16 +77,22 @@ class Worker:
         *,
         pools: Sequence[str] = ("default",),
         at_once: int = 20,
+        max_takeovers: int = 3,
+        unfit_after: float = 3600.0,
         on_claim: Callable[[ClaimNews], object] | None = None,
         **options: Unpack[ResumeOptions],
     ) -> None:
         must_fit(options, ResumeOptions, "a worker")
         if at_once < 1 or isinstance(pools, str) or not pools:
             raise ContractError("at_once is at least 1, and pools is a list of at least one name")
+        if max_takeovers < 0 or not 0 < unfit_after <= _LONGEST_UNFIT:
+            raise ContractError(
+                f"max_takeovers is at least 0, and unfit_after above 0 and at most {_LONGEST_UNFIT:.0f} s"
+            )
         self._engine = engine
         self._options = options
         self._queue = queue_of(options["journal"])
-        self._pools = tuple(pools)
+        self._wanted = Wanted(pools=tuple(pools), max_takeovers=max_takeovers, unfit_after=unfit_after)
         self._on_claim = on_claim
         self._room = anyio.Semaphore(at_once)
         self._refused: dict[str, str] = {}  # builds that it does not fit, and what differs
@@ -90,7 +101,7 @@ class Worker:
         self._looking = anyio.CancelScope()
 
     def __repr__(self) -> str:
-        return f"<Worker for {', '.join(self._pools)}: {len(self._runs)} runs{', stopping' * self._is_stopping}>"
+        return f"<Worker for {', '.join(self._wanted.pools)}: {len(self._runs)} runs{', stopping' * self._is_stopping}>"
 
     async def run(self) -> Self:
         """Claim and carry out runs until `stop` is called, and the runs have been suspended."""
@@ -111,7 +122,7 @@ class Worker:
     async def _next(self) -> ClaimedTape:
         """Wait for the next run."""
         while True:
-            wanted = Wanted(pools=self._pools, refused=dict(self._refused))
+            wanted = replace(self._wanted, refused=dict(self._refused))
             try:
                 tape = await self._queue.claim(wanted)
                 if tape is not None:

@@ -12,7 +12,7 @@ import anyio
 
 from dagrun.errors import ContractError
 from dagrun.journal.base import no_such_run
-from dagrun.journal.queue import ClaimedTape, Departure, QueuedRun, QueueStanding, QueueTicket, Wanted
+from dagrun.journal.queue import ClaimedTape, Departure, QueuedRun, QueueStanding, QueueTicket, Wanted, ended_at_it
 from dagrun.model.journal import Held
 
 _OPEN: Final = (QueueStanding.QUEUED, QueueStanding.RUNNING)
@@ -113,7 +113,7 @@ class MemoryQueue:
             row = self._rows[run_id]
             takeovers = row.takeovers + (row.standing is QueueStanding.RUNNING)
             if takeovers > wanted.max_takeovers:
-                row.standing, row.reason = QueueStanding.STUCK, f"{row.takeovers} workers have ended while at it"
+                row.standing, row.reason = QueueStanding.STUCK, ended_at_it(row.takeovers)
                 continue
             before = row.takeovers
             tape = await self._journal.open(run_id)

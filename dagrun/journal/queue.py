@@ -193,6 +193,11 @@ def standing_after(text: bytes) -> tuple[QueueStanding, str]:
         return QueueStanding.QUEUED, ""
 
 
+def ended_at_it(takeovers: int) -> str:
+    """Return why a run is stuck that was taken over as often as is allowed, and whose worker has ended once more."""
+    return "1 worker has ended while at it" if takeovers == 0 else f"{takeovers + 1} workers have ended while at it"
+
+
 @dataclass(slots=True)
 class Departure:
     """How a claimed run is released.

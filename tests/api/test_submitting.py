@@ -292,6 +292,31 @@ async def test_a_run_that_no_worker_fits_for_an_hour_is_stuck_with_the_differenc
     assert (await _standings(journal))[left[1]].standing is QueueStanding.STUCK
 
 
+async def test_a_worker_says_after_how_long_a_run_is_unfit() -> None:
+    """A deploy may leave old and new workers side by side for longer than an hour, or for a minute."""
+    journal, old, new = MemoryJournal(), Shop(version="1"), Shop(version="2")
+    left = await dagrun.submit(PLAN, tools=old.tools, journal=journal)
+    seen: list[QueueStanding] = []
+
+    async def look() -> None:
+        for seconds in (86_000, 500):
+            await anyio.sleep(seconds)
+            seen.append((await _standings(journal))[left].standing)
+
+    async with dagrun.Engine() as engine:
+        await _run(dagrun.Worker(engine, journal=journal, tools=new.tools, unfit_after=86_400), until=look)
+    assert seen == [QueueStanding.QUEUED, QueueStanding.STUCK]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_takeovers": -1}, {"unfit_after": 0}, {"unfit_after": float("nan")}, {"unfit_after": float("inf")}]
+)
+async def test_limits_of_a_worker_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    async with dagrun.Engine() as engine:
+        with pytest.raises(ContractError, match="max_takeovers is at least 0, and unfit_after above 0"):
+            dagrun.Worker(engine, journal=MemoryJournal(), tools=[], **wrong)
+
+
 async def test_a_rolling_deploy_makes_no_run_stuck_that_has_a_worker() -> None:
     """Workers of both builds go on for hours; runs of the old one wait for their busy worker, and all end."""
     journal, old, new = MemoryJournal(), Shop(seconds=1000, version="1"), Shop(version="2")

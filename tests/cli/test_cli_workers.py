@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
+import dagrun
 from command_line import SECONDS, TOOLS, Shell, shell, started
 from dagrun import SQLiteJournal
 from dagrun.cli.jobs.queued.submit_job import read_moment
@@ -133,6 +134,32 @@ def test_a_database_has_the_queue_of_machines(shell: Shell, postgres: str, monke
         assert worker.end() == 0
     assert shell("follow", "last", "--json").json["output"] == "done"
     shell("prune", "far")
+
+
+@pytest.mark.costly
+def test_a_worker_is_told_when_runs_are_stuck(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After no takeover here, and a moment without a worker that fits."""
+    submitted(shell, "dead", ECHO)
+
+    @dagrun.tool(effect="read")
+    async def unknown() -> int:
+        return 1
+
+    async def leave() -> None:
+        journal = SQLiteJournal(shell.runs, lease_seconds=-1)
+        tape = await journal.queue.claim(Wanted())
+        assert tape is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(queue_table.SubmittedRun, "released", lambda self, free: None)
+            await tape.aclose()
+        await dagrun.submit(dagrun.plan(unknown.step()), tools=[unknown], run_id="other", journal=journal)
+
+    anyio.run(leave)
+    with at_work(shell, "--max-takeovers", "0", "--unfit-after", "0.01") as worker:
+        while standings(shell) != {"dead": "stuck", "other": "stuck"}:
+            pass
+        assert worker.end() == 0
+    assert "dead is stuck: 1 worker has ended while at it" in shell("runs").out
 
 
 def test_what_a_worker_leaves_says_why(shell: Shell) -> None:

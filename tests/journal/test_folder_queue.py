@@ -92,7 +92,7 @@ async def test_a_run_whose_worker_was_killed_is_taken_over(folder: Path, monkeyp
         assert (await _standings(journal))[RUN] == (QueueStanding.RUNNING, "", takeovers)
     tape = await _claimed(journal)
     assert tape.run_id == "next"
-    assert (await _standings(journal))[RUN] == (QueueStanding.STUCK, "3 workers have ended while at it", 3)
+    assert (await _standings(journal))[RUN] == (QueueStanding.STUCK, "4 workers have ended while at it", 3)
     assert await dagrun.requeue(RUN, journal=journal)
     assert not await dagrun.requeue(RUN, journal=journal)
     again = await _claimed(journal)
@@ -100,6 +100,20 @@ async def test_a_run_whose_worker_was_killed_is_taken_over(folder: Path, monkeyp
     for each in (tape, again):
         await each.aclose()
     assert {standing for standing, _, _ in (await _standings(journal)).values()} == {QueueStanding.QUEUED}
+
+
+async def test_a_worker_takes_over_as_often_as_it_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here never: the run is stuck after the first worker that has ended."""
+    journal = await _submitted(folder, RUN)
+    await _killed(folder, monkeypatch)
+    async with dagrun.Engine() as engine, anyio.create_task_group() as tasks:
+        worker = dagrun.Worker(engine, journal=journal, tools=[], max_takeovers=0)
+        tasks.start_soon(worker.run)
+        with anyio.fail_after(30):
+            while not (stuck := await journal.queue.runs([QueueStanding.STUCK])):
+                await anyio.sleep(0.02)
+        worker.stop()
+    assert [each.reason for each in stuck] == ["1 worker has ended while at it"]
 
 
 async def test_a_worker_that_waits_sees_the_end_of_a_lease(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,12 +108,22 @@ async def test_a_run_that_ends_its_workers_gets_stuck(postgres: str, journal: Po
     tapes.append(await _leave_to_itself(postgres, journal))
     assert tapes[-1].run_id == "next"
     (stuck,) = await queue.runs([QueueStanding.STUCK])
-    assert (stuck.run_id, stuck.reason) == (RUN, "3 workers have ended while at it")
+    assert (stuck.run_id, stuck.reason) == (RUN, "4 workers have ended while at it")
     assert await queue.put_back(RUN)
     tapes.append(await _leave_to_itself(postgres, journal))
     assert tapes[-1].run_id == RUN
     for tape in tapes:
         await tape.aclose()
+
+
+async def test_a_worker_says_how_often_it_takes_over(postgres: str, journal: PostgresJournal) -> None:
+    """Not at all, where what a run does to a machine must not be repeated by itself."""
+    await journal.queue.submit(RUN, b'{"n":1}', QueueTicket())
+    tape = await _leave_to_itself(postgres, journal)
+    assert await journal.queue.claim(Wanted(max_takeovers=0)) is None
+    (stuck,) = await journal.queue.runs([QueueStanding.STUCK])
+    assert stuck.reason == "1 worker has ended while at it"
+    await tape.aclose()
 
 
 async def test_a_machine_without_a_place_for_files_gives_a_run_back(

@@ -20,7 +20,7 @@ from dagrun.journal.postgres.queue_statements import release
 from dagrun.journal.postgres.statements import make_queue, owner_text
 from dagrun.journal.postgres.tape import PostgresTape
 from dagrun.journal.postgres.writer import TapeClaim
-from dagrun.journal.queue import Departure, QueuedRun, QueueStanding, QueueTicket, Wanted
+from dagrun.journal.queue import Departure, QueuedRun, QueueStanding, QueueTicket, Wanted, ended_at_it
 from dagrun.model.journal import Line
 from dagrun.runtime.backend import call_soon
 
@@ -213,7 +213,7 @@ class PostgresQueue:
             takeovers = row["takeovers"] + row["is_takeover"]
             try:
                 if takeovers > wanted.max_takeovers:
-                    return await self._set_aside(connection, row, f"{row['takeovers']} workers have ended while at it")
+                    return await self._set_aside(connection, row, ended_at_it(row["takeovers"]))
                 taken = TapeClaim(row["run_id"], row["number"], row["token"] + 1, journal.seconds)
                 lines = await journal.records(connection, row, taken)
             except JournalDamaged as error:

@@ -18,7 +18,7 @@ import anyio
 from dagrun.errors import ContractError, JournalDamaged, JournalError, JournalFailed, RunHeld, RunNotFound
 from dagrun.journal.base import check_run_id, no_such_run
 from dagrun.journal.lease import Holding, holding
-from dagrun.journal.queue import QueuedRun, QueueStanding, QueueTicket, Wanted
+from dagrun.journal.queue import QueuedRun, QueueStanding, QueueTicket, Wanted, ended_at_it
 from dagrun.journal.run_folder import RunPaths, make_root
 from dagrun.journal.sqlite import database
 from dagrun.journal.sqlite.pipes import Bell, ring
@@ -193,7 +193,7 @@ class SQLiteQueue:
                     continue
                 takeovers = row["takeovers"] + (row["standing"] == QueueStanding.RUNNING)
                 if takeovers > wanted.max_takeovers:
-                    _set_aside(rows, row, f"{row['takeovers']} workers have ended while at it")
+                    _set_aside(rows, row, ended_at_it(row["takeovers"]))
                     continue
                 submitted = SubmittedRun(self._table, self._paths(row["run_id"]), row["ticket"])
                 submitted.left.takeovers_before = row["takeovers"]

@@ -40,6 +40,21 @@ Exit codes:
 )
 @click.option("--at-once", type=click.IntRange(1, 10_000), default=20, show_default=True, help="The most runs at once.")
 @click.option(
+    "--max-takeovers",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    help="How often a run may be taken over from a worker that has ended; once more, and it is stuck.",
+)
+@click.option(
+    "--unfit-after",
+    type=click.FloatRange(min=0, min_open=True, max=1e9),
+    default=3600,
+    show_default=True,
+    metavar="SECONDS",
+    help="When a run with other tools is stuck, if no worker fits it for so long.",
+)
+@click.option(
     "--allow-differences",
     is_flag=True,
     help="Carry out runs, too, that were submitted with other tools or critics; the differences are recorded.",

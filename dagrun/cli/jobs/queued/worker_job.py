@@ -83,6 +83,8 @@ class WorkerJob:
                 engine,
                 pools=self._pools,
                 at_once=self._flags["at_once"],
+                max_takeovers=self._flags["max_takeovers"],
+                unfit_after=self._flags["unfit_after"],
                 on_claim=lines.tell,
                 **{**self._options, "deps": deps},
             )
