@@ -225,7 +225,13 @@ class CannotPlan(DagrunError):
 
 
 class OverCeiling(DagrunError):
-    """A model call was not made, because it does not fit under a ceiling of the run."""
+    """A model call was not made, because it does not fit under a ceiling of the run.
+
+    Attributes:
+        ceiling: The option of the tool whose ceiling it is, ``max_tokens`` or ``max_cost``; empty for one of the run.
+    """
+
+    ceiling: str = ""
 
 
 class ModelError(DagrunError):

@@ -76,6 +76,12 @@ def _must_fit(word: str, limit: float | None, used: float, worst: float | None, 
     what = f"{word} of {limit:g}" if word == "max_cost" else f"{word} of {limit}"
     who = shorten(who, 60)
     if worst is None:
-        raise OverCeiling(f"ceiling {what}: nobody knows how much a call of {who} can use, so it is not made")
+        raise _over(word, f"ceiling {what}: nobody knows how much a call of {who} can use, so it is not made")
     if used + worst > limit:
-        raise OverCeiling(f"ceiling {what}: {used:g} used, and a call of {who} may use {worst:g}")
+        raise _over(word, f"ceiling {what}: {used:g} used, and a call of {who} may use {worst:g}")
+
+
+def _over(ceiling: str, text: str) -> OverCeiling:
+    error = OverCeiling(text)
+    error.ceiling = ceiling
+    return error

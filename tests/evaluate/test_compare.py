@@ -28,7 +28,7 @@ from dagrun.evaluate.comparison.compare import Comparing
 from dagrun.evaluate.comparison.comparison_text import markdown_of, text_of
 from dagrun.model.planner import Revision
 from dagrun.model.usage import METER
-from scripted_model import ScriptedModel
+from scripted_model import Said, ScriptedModel
 
 pytestmark = pytest.mark.real_time  # a virtual clock of its own
 
@@ -223,6 +223,28 @@ def test_a_run_that_the_ceiling_of_all_has_refused_a_call_is_no_fair_run(
     assert (found.done, len({run.cost for run in found.of("dear")})) == (done, 1)
     assert found.of("dear")[0].cost
     assert all(run.passed for run in found.samples)
+
+
+def test_an_agent_that_what_is_left_has_ended_is_no_fair_run(tmp_path: Path) -> None:
+    """It may use what is left, so the ceiling of all runs refuses nothing itself."""
+    agent = Way(agent=lambda: ScriptedModel(Said(text=json.dumps({"thought": "", "answer": "done"}), cost=1.0)))
+    found = compare(one_case(tmp_path), {"agent": agent, "plan": planner(TELL)}, runs=3, max_cost=2.5)
+
+    assert "did not suffice for a run" in found.stopped
+    assert found.done == 2
+    assert all(run.passed for run in found.samples)
+
+
+@pytest.mark.parametrize("text", ["ceiling max_cost of 9 is what I say", "ceiling max_tokens of all"])
+def test_an_agent_that_speaks_of_a_ceiling_has_failed(tmp_path: Path, text: str) -> None:
+    """What ended it is known by the error, and not by what a model or a tool has said."""
+    agent = Way(agent=lambda: ScriptedModel(Said(text=json.dumps({"thought": "", "cannot": text}), cost=1.0)))
+    found = compare(
+        one_case(tmp_path), {"agent": agent, "plan": planner(TELL)}, runs=2, max_cost=9, max_tokens=1_000_000
+    )
+
+    assert (found.stopped, found.done) == ("", 2)
+    assert {(run.way, run.passed) for run in found.samples} == {("agent", False), ("plan", True)}
 
 
 def test_a_ceiling_of_a_policy_is_of_each_run_and_fails_its_way(cases: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dagrun.errors import CasesRefused, ContractError, short_repr
+from dagrun.errors import CasesRefused, ContractError, OverCeiling, short_repr
 from dagrun.evaluate.cases.case_file import Case, Expectation
 from dagrun.evaluate.cases.load_cases import ReadyCase
 from dagrun.evaluate.cases.trial import Trial, carry_out
@@ -157,8 +157,19 @@ class Way:
             left: What was left before it, by the names of fields of a policy.
         """
         policy = self.policy_for(ready)
-        lower = (name for name, most in left.items() if most <= (getattr(policy, name) or inf))
-        return self.agent is not None and any(f"ceiling {name} of" in trial.reason for name in lower)
+        lower = [name for name, most in left.items() if most <= (getattr(policy, name) or inf)]
+        return self.agent is not None and _ceiling_that_ended(trial) in lower
+
+
+def _ceiling_that_ended(trial: Trial) -> str:
+    """Return the ceiling that has ended the agent of a run, as an option of `agent_tool`; empty if none has.
+
+    It is what the agent itself was refused: a tool of the agent that reaches a ceiling of its own raises another error.
+    """
+    step = None if trial.result is None else trial.result.steps.get(_AGENT)
+    failure = None if step is None else step.failure
+    cause = None if failure is None or failure.exception is None else failure.exception.__cause__
+    return cause.ceiling if isinstance(cause, OverCeiling) else ""
 
 
 def _made(given: Any, method: str) -> Any:
