@@ -85,9 +85,8 @@ class Posts:
         letter = ControlLetter(after=max(1, feed.watch.seq), **facts)
         if feed.is_over or not feed.watch.is_alive:
             is_whole = order == "cancel" and body.step is None and not feed.is_over
-            if is_whole and await self._queue.cancel(feed.run_id, body.reason, by):
-                return JSONResponse({"taken": True}, 202)
-            return problem(409, "no process is at this run")
+            done = await self._queue.cancel(feed.run_id, body.reason, by) if is_whole else None
+            return done or problem(409, "no process is at this run")
         if not isinstance(feed, LiveFeed):
             return await self._post(feed, lambda key: letter.model_copy(update={"key": key}))
         try:

@@ -6,6 +6,7 @@ import time
 from datetime import datetime
 from typing import Any, Final
 
+import anyio
 from starlette.responses import JSONResponse, Response
 
 from dagrun.api.submitting import cancel
@@ -17,6 +18,8 @@ from dagrun.serve.guard import problem
 # Those that have ended are not looked at: there may be very many, and their records say all of them.
 _OPEN: Final = tuple(standing for standing in QueueStanding if standing is not QueueStanding.ENDED)
 _LATEST: Final = 2.0**37  # seconds since 1970: later, calendars have no more years
+_PATIENCE: Final = 5.0  # seconds for a worker that has just claimed a run to take note of an order
+STILL_HELD: Final = "a worker that does not answer still holds this run: try again when its lease has expired"
 NOT_BACK: Final = "only a submitted run that is stuck or waits is put back into the queue"
 
 
@@ -49,11 +52,17 @@ class QueueRows:
             pass
         return problem(409, NOT_BACK)
 
-    async def cancel(self, run_id: str, reason: str, by: str) -> bool:
-        """Cancel a submitted run that no process carries out: the next worker ends it. Return whether it was one."""
+    async def cancel(self, run_id: str, reason: str, by: str) -> Response | None:
+        """Cancel a submitted run that no process carries out: 202, and the next worker ends it; `None` if it is none.
+
+        409 if a process that has ended still holds it: nobody waits at a page for the end of a lease.
+        """
         if self._journal is None or run_id not in await self.open_rows():
-            return False
-        return await cancel(run_id, journal=self._journal, reason=reason, by=by)
+            return None
+        with anyio.move_on_after(_PATIENCE):
+            is_cancelled = await cancel(run_id, journal=self._journal, reason=reason, by=by)
+            return JSONResponse({"taken": True}, 202) if is_cancelled else None
+        return problem(409, STILL_HELD)
 
 
 def _queue_of(journal: Journal) -> RunQueue | None:

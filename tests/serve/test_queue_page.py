@@ -13,6 +13,9 @@ import dagrun
 from dagrun import MemoryJournal, Plan, Step
 from dagrun.api.worker import Worker
 from dagrun.journal.queue import QueueStanding, Wanted
+from dagrun.model.codec.event_codec import encode
+from dagrun.model.event import RunSuspended
+from dagrun.model.outcome import Status
 from page_client import RUN, Client, page_of
 from persons import pay
 from small_tools import toolset
@@ -83,6 +86,22 @@ async def test_a_run_that_is_stuck_is_put_back() -> None:
     assert (await listed(client))["queue"]["standing"] == "queued"
     await dagrun.run(PAY, tools=toolset(pay()), journal=journal, run_id="own")
     assert (await client.post("/api/runs/own/requeue")).status_code == 409
+
+
+async def test_an_order_does_not_wait_for_a_lease() -> None:
+    """A worker has suspended the run, and ended before it let go of it: who cancels is told to come back, and why."""
+    journal = MemoryJournal()
+    client = await submitted(journal)
+    tape = await journal.queue.claim(Wanted(pools=["mail"]))
+    assert tape is not None
+    tape.append(encode(RunSuspended(2, 1.0, Status.CANCELLED, "its worker stops")))
+    await tape.durable()
+    with anyio.fail_after(60):  # of virtual time; the lease of a worker on another machine lasts 30 s
+        refused = await client.post(f"/api/runs/{RUN}/cancel")
+    assert refused.status_code == 409
+    assert "try again" in refused.json()["error"]
+    await tape.aclose()
+    assert (await client.post(f"/api/runs/{RUN}/cancel")).status_code == 202
 
 
 async def test_a_run_that_no_worker_has_is_cancelled() -> None:
