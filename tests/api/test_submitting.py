@@ -11,7 +11,8 @@ import pytest
 import dagrun
 from dagrun import MemoryJournal, Plan, Status, Step
 from dagrun.errors import ContractError, PlanRefused, RunNotFound
-from dagrun.journal.queue import QueuedRun, QueueStanding
+from dagrun.journal.memory_queue import HandedTape, MemoryQueue
+from dagrun.journal.queue import QueuedRun, QueueStanding, Wanted
 from dagrun.model.event import Event, RunEnded
 from dagrun.model.journal import Journal
 from dagrun.model.question import Answer, AnswerLetter
@@ -290,6 +291,30 @@ async def test_a_run_that_no_worker_fits_for_an_hour_is_stuck_with_the_differenc
         await _run(*(dagrun.Worker(engine, journal=journal, tools=shop.tools) for shop in (new, old)), until=end)
     assert (old.paid, new.paid) == ([7], [7])
     assert (await _standings(journal))[left[1]].standing is QueueStanding.STUCK
+
+
+async def test_a_worker_looks_seldom_while_another_process_has_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an hour of virtual time it looks at its start, and when the run is let go of."""
+    journal, shop, looks = MemoryJournal(), Shop(), [0]
+    run_id = await dagrun.submit(PLAN, tools=shop.tools, journal=journal)
+    claim = MemoryQueue.claim
+
+    async def counted(self: MemoryQueue, wanted: Wanted) -> HandedTape | None:
+        looks[0] += 1
+        return await claim(self, wanted)
+
+    monkeypatch.setattr(MemoryQueue, "claim", counted)
+    tape = await journal.open(run_id)
+
+    async def an_hour() -> None:
+        await anyio.sleep(3600)
+        assert looks == [1]
+        await tape.aclose()
+        await _followed(run_id, journal)
+
+    async with dagrun.Engine() as engine:
+        await _run(dagrun.Worker(engine, journal=journal, tools=shop.tools), until=an_hour)
+    assert looks[0] <= 4
 
 
 async def test_a_worker_says_after_how_long_a_run_is_unfit() -> None:
