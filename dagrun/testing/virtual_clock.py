@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import ulp
 from typing import Any, TypeVar
 
@@ -21,12 +22,17 @@ class _VirtualSelector(selectors.BaseSelector):
     def __init__(self) -> None:
         self._real = selectors.DefaultSelector()
         self.now = 0.0
+        self.turns = 0  # of the loop, in a row, in which something was ready to run and the clock stood still
+        self.on_turn: Callable[[int], None] | None = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         # If no timer is set, only a thread or a socket can wake the loop, so wait for it in real time.
         ready = self._real.select(None if timeout is None else 0)
         if not ready and timeout is not None and timeout > 0:
             self.now += timeout
+        self.turns = self.turns + 1 if timeout == 0 and not ready else 0
+        if self.on_turn is not None:
+            self.on_turn(self.turns)
         return ready
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -68,6 +74,29 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Return the virtual seconds since the loop was made."""
         return self._virtual.now
+
+    @contextmanager
+    def bounded(self, most: int, on_spin: Callable[[], object]) -> Iterator[None]:
+        """Call a function once if something spins: it is always ready to run, so the clock never goes on.
+
+        No time limit ends that on a virtual clock.
+
+        Args:
+            most: The turns of the loop in a row, without a pause and without an event, that are no spinning.
+            on_spin: Is called in the loop.
+        """
+        before = self._virtual.on_turn
+
+        def count(turns: int) -> None:
+            if turns > most:
+                self._virtual.on_turn = before
+                self.call_soon(on_spin)
+
+        self._virtual.turns, self._virtual.on_turn = 0, count
+        try:
+            yield
+        finally:
+            self._virtual.on_turn = before
 
 
 def virtual_backend(name: str = "asyncio") -> tuple[str, dict[str, Any]]:

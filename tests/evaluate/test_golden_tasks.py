@@ -165,7 +165,7 @@ def test_a_run_that_never_ends_is_noticed(tmp_path: Path) -> None:
     plan = {"steps": [{"id": "a", "tool": "notify", "args": {"to": "x", "text": "y"}}]}
     (said,) = misses(tmp_path, {}, plan=plan, world={"notify": {"takes": "forever"}})
 
-    assert said == "status is hung, not succeeded (the run has not ended)"
+    assert said == "status is hung, not succeeded (the run has not ended: it waits for what never comes)"
 
 
 def test_secrets_of_a_plan_are_made_up(tmp_path: Path) -> None:

@@ -122,7 +122,12 @@ def always_well(*args: Any, **facts: Any) -> tuple[Status, str]:
 
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any], Sequence[str]]] = {
     "effect twice": (recovery, "_may_repeat", effect_twice, ["again, whose last call may have had its effect"]),
-    "dependent on an error": (LiveGraph, "would_block", runs_on_an_error, ["which it waits for, is"]),
+    "dependent on an error": (
+        LiveGraph,
+        "would_block",
+        runs_on_an_error,
+        ["which it waits for, is", "hung: the run has not ended: it waits for what never comes"],
+    ),
     "lost element": (Record, "expand", loses_an_element, ["elements, and its list has"]),
     "wrong status": (finish, "status_of", always_well, ["has succeeded, though", "it is not known what became of"]),
 }
@@ -132,10 +137,55 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any], Sequence[str]]] = {
 def test_a_broken_engine_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place, attribute, mutant, told = MUTANTS[name]
     monkeypatch.setattr(place, attribute, mutant)
-    # An engine that runs what failures should block never ends most runs, and a loop that spins has no time limit.
-    tried = [CASES["a-goal"]] if name == "dependent on an error" else CASES.values()
-    misses = [miss for one in tried for miss in run_case(one).misses if "with " in miss]
-    assert any(text in miss for miss in misses for text in told), misses[:20]
+    misses = [miss for one in CASES.values() for miss in run_case(one).misses if "with " in miss]
+    for text in told:
+        assert any(text in miss for miss in misses), misses[:20]
+
+
+SPINNERS = """
+import anyio, dagrun
+
+class Spinner(dagrun.StaticPlanner):
+    async def revise(self, brief):
+        while True:
+            await anyio.sleep(0)
+
+@dagrun.tool(effect="read")
+async def look() -> int: ...
+
+@dagrun.tool(effect="pure", timeout=5)
+async def turn(n: int) -> int:
+    while n:
+        await anyio.sleep(0)
+"""
+
+
+def spinning(folder: Path, **fields: Any) -> list[str]:
+    """Return what is missed in a case with a planner and a tool that spin: no time limit is ever reached there."""
+    module = f"spinners_of_{folder.name}.py"  # modules are known by their names
+    (folder / module).write_text(SPINNERS, encoding="utf-8")
+    case = {"id": "it", "plan": {"steps": [{"id": "look", "tool": "look"}]}, "world": {"look": 1}, **fields}
+    planner = {"planner": f"{module}:Spinner"} if "faults" in fields else {}
+    file = folder / "spins.yaml"
+    file.write_text(json.dumps({"tools": module, "cases": [{**case, **planner}]}), encoding="utf-8")
+    _, [ready] = load_cases(file, CaseHost())
+    return run_case(ready).misses
+
+
+def test_a_cell_in_which_a_planner_spins_has_failed(tmp_path: Path) -> None:
+    misses = spinning(tmp_path, faults="matrix")
+
+    assert misses
+    text = "the run is hung: the run has not ended: something in it spins, 100000 turns of the loop without a pause"
+    assert f"with look tool_error always: {text}" in misses
+
+
+def test_a_tool_that_spins_ends_its_case(tmp_path: Path) -> None:
+    steps = [{"id": "turn", "tool": "turn", "args": {"n": 1}}]
+    (miss,) = spinning(tmp_path, plan={"steps": steps}, world={}, real=["turn"])
+
+    assert "status is hung" in miss
+    assert "something in it spins" in miss
 
 
 def test_a_lost_element_is_noticed_wherever_its_list_comes_from(

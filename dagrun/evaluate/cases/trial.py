@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -34,11 +36,13 @@ from dagrun.model.planner import Planner
 from dagrun.model.policy import Policy
 from dagrun.model.question import Answer, Approver, Question
 from dagrun.runtime.result import RunResult
+from dagrun.testing.virtual_clock import VirtualClockLoop
 
 TrialStatus: TypeAlias = Status | Literal["refused", "hung", "error"]
 
 _NO_TROUBLE: Final = frozenset((TriggerKind.GOAL_GIVEN, TriggerKind.GOAL_CHANGED, TriggerKind.NEXT))
 _MAX_VIRTUAL: Final = 1e7  # virtual seconds, after which a run has hung: nothing else is left that could wake it
+_MAX_TURNS: Final = 100_000  # of the loop at one virtual instant; a run of a thousand steps takes some thousands
 
 
 @dataclass(slots=True, kw_only=True)
@@ -184,8 +188,15 @@ async def observed(
         seed: Its seed.
         events: Gets the events of the run while it goes on.
     """
+    why = "the run has not ended: it waits for what never comes"
+
+    def end_spinning() -> None:
+        nonlocal why
+        why = f"the run has not ended: something in it spins, {_MAX_TURNS} turns of the loop without a pause"
+        scope.cancel()
+
     try:
-        with anyio.move_on_after(_MAX_VIRTUAL if world.is_virtual else None):
+        with anyio.move_on_after(_MAX_VIRTUAL if world.is_virtual else None) as scope, _bounded(end_spinning):
             result = await begin()
             return Trial(
                 seed=seed, status=result.status, reason=result.reason, world=world, result=result, events=events
@@ -196,7 +207,16 @@ async def observed(
     except DagrunError as error:
         reason = join_lines([str(error)], more=0)
         return Trial(seed=seed, status="error", reason=reason, world=world, events=events)
-    return Trial(seed=seed, status="hung", reason="the run has not ended", world=world, events=events)
+    return Trial(seed=seed, status="hung", reason=why, world=world, events=events)
+
+
+def _bounded(on_spin: Callable[[], object]) -> AbstractContextManager[None]:
+    """Call a function if a run spins on a virtual clock, on which no time limit would end that."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # of trio
+        return nullcontext()
+    return loop.bounded(_MAX_TURNS, on_spin) if isinstance(loop, VirtualClockLoop) else nullcontext()
 
 
 def approver_of(replies: Mapping[str, Sequence[PersonReply]]) -> Approver:
