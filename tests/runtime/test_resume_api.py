@@ -9,7 +9,20 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Add, Event, MemoryJournal, Patch, Plan, Policy, RetryRule, RunResult, Status, Step, ToolContext
+from dagrun import (
+    Add,
+    Brief,
+    Event,
+    MemoryJournal,
+    Patch,
+    Plan,
+    Policy,
+    RetryRule,
+    RunResult,
+    Status,
+    Step,
+    ToolContext,
+)
 from dagrun.errors import (
     CannotResume,
     ContractError,
@@ -210,6 +223,43 @@ async def _takes_two(one: int, two: int = 2) -> int:
 
 
 # What it goes on with -------------------------------------------------------------------------------------------------
+
+
+class Planner:
+    """Writes a plan of one step."""
+
+    async def revise(self, brief: Brief) -> Patch:
+        """Write it."""
+        return Patch(edits=[Add(step=nap("a", 1.0))])
+
+
+async def cut_off(journal: MemoryJournal, kept: int) -> None:
+    """Leave what a run of a goal leaves that was killed when so many of its events were on record."""
+    whole = MemoryJournal()
+    await dagrun.run(goal="have a nap", planner=Planner(), tools=toolset(), journal=whole, run_id=RUN)
+    tape = await journal.create(RUN)
+    for line in (await whole.read(RUN))[:kept]:
+        tape.append(line.text)
+    await tape.durable()
+    await tape.aclose()
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+async def test_a_goal_without_a_plan_is_planned_when_the_run_goes_on(kept: int) -> None:
+    """Also where the process was killed before it had asked the planner: then nothing says that a plan is missing."""
+    journal = MemoryJournal()
+    await cut_off(journal, kept)
+    result = await go_on(journal, planner=Planner())
+    assert (result.status, states(result)) == (Status.SUCCEEDED, {"a": "succeeded"})
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+async def test_a_goal_without_a_plan_and_a_planner_is_not_reached(kept: int) -> None:
+    """A run that does nothing has not succeeded."""
+    journal = MemoryJournal()
+    await cut_off(journal, kept)
+    result = await go_on(journal)
+    assert (result.status, "there is no plan" in result.reason) == (Status.FAILED, True)
 
 
 async def test_the_recorded_policy_holds_where_none_is_given() -> None:

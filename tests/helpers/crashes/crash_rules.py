@@ -109,6 +109,8 @@ def _settles(ended: Ended, events: Sequence[Event]) -> Iterator[str]:
         yield "the run has no end, or something follows it"
     if ended.graph.questions or ended.graph.triggers or ended.graph.is_drafting:
         yield "something is open, and the run is over"
+    if ended.status is Status.SUCCEEDED and not ended.graph.has_plan:
+        yield "nobody has made a plan of its goal, and it has succeeded"
 
 
 def _stops(events: Sequence[Event]) -> Iterator[str]:
