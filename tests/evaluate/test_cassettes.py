@@ -16,6 +16,7 @@ from acts import STAGE, TOOLS, Act, Stage
 from dagrun import (
     Add,
     Answer,
+    Applied,
     Brief,
     CannotPlan,
     Cassette,
@@ -25,6 +26,7 @@ from dagrun import (
     Policy,
     Question,
     Replace,
+    RetryRule,
     Status,
     Step,
     ToolContext,
@@ -268,6 +270,43 @@ async def cancelled_while_it_was_planned(journal: MemoryJournal) -> None:
         await run.result()
 
 
+async def cancelled_before_it_was_planned(journal: MemoryJournal) -> None:
+    """Nobody has asked the planner."""
+    async with dagrun.start(goal="look", tools=[look, send], planner=Writer(), journal=journal, run_id="r") as run:
+        run.cancel()
+        await run.result()
+
+
+async def cancelled_while_its_second_plan_was_written(journal: MemoryJournal) -> None:
+    """The first was refused; of the second nothing is on record."""
+    async with dagrun.start(goal="look", tools=[look, send], planner=Writer(), journal=journal, run_id="r") as run:
+        await anyio.sleep(1.25)
+        run.cancel()
+        await run.result()
+
+
+class Slow:
+    """Repairs, after a time, and takes a time to stop."""
+
+    async def revise(self, brief: Brief) -> Patch | None:
+        """Think."""
+        try:
+            await anyio.sleep(5)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.1)
+        return None
+
+
+async def cancelled_while_it_was_repaired(journal: MemoryJournal) -> None:
+    """The call of the planner is on record after the end of what it was for."""
+    plan = Plan(steps=[Step(id="a", tool="refuse_all", args={"text": "x"})])
+    async with dagrun.start(plan, tools=[refuse_all], planner=Slow(), journal=journal, run_id="r") as run:
+        await anyio.sleep(1)
+        run.cancel()
+        await run.result()
+
+
 class Writer:
     """Writes a plan step by step, with a step that is none, then a good one; and wants to see what comes of it."""
 
@@ -322,6 +361,45 @@ async def in_doubt(journal: MemoryJournal) -> None:
     await dagrun.run(plan, tools=[lose, look], approver=settle, journal=journal, run_id="r")
 
 
+SENT: set[str] = set()
+
+
+async def was_sent(key: str) -> Applied | bool:
+    """Look into the box of what was sent: what has gone out first is there."""
+    SENT.add(key)
+    return Applied("found in the box") if len(SENT) == 1 else False
+
+
+@tool(effect="effectful", reconcile=was_sent)
+async def send_or_lose(text: str) -> str:
+    """Send it, perhaps: the second one is lost."""
+    await anyio.sleep(2)
+    raise ConnectionError("the line is dead")
+
+
+async def found_out_of_two(journal: MemoryJournal) -> None:
+    """Of two calls in doubt, one has taken effect; the other is made again, and lost again."""
+    SENT.clear()
+    steps = [Step(id=text, tool="send_or_lose", args={"text": text}, retry=RetryRule(max_attempts=1)) for text in "ab"]
+    plan = Plan(steps=[steps[0], steps[1].model_copy(update={"depends_on": ("a",)})])
+    result = await dagrun.run(plan, tools=[send_or_lose], journal=journal, run_id="r")
+    assert [str(step.state) for step in result.steps.values()] == ["succeeded", "unknown"]
+
+
+async def cancelled_in_doubt_and_taken_up_again(journal: MemoryJournal) -> None:
+    """It has ended as unknown; then it is found out that the call took effect, and the rest is done."""
+    SENT.clear()
+    plan = Plan(steps=[Step(id="a", tool="send_or_lose", args={"text": "x"}), PAIR[0].model_copy(update={"id": "c"})])
+    plan = Plan(steps=[*plan.steps, Step(id="b", tool="look", args={"what": "${a}"})])
+    tools = [send_or_lose, look]
+    async with dagrun.start(plan, tools=tools, journal=journal, run_id="r") as run:
+        await anyio.sleep(1.5)
+        run.cancel()
+        assert (await run.result()).status is Status.UNKNOWN
+    async with dagrun.resume("r", tools=tools, journal=journal) as run:
+        assert (await run.result()).steps["a"].state == "succeeded"
+
+
 async def wrong_in_many_ways(journal: MemoryJournal) -> None:
     """Each step fails in another way, or has a condition that does not hold."""
     errors: dict[str, BaseException] = {
@@ -372,9 +450,14 @@ KINDS = (
     cancelled_at_once,
     cancelled_when_a_call_had_failed_at_once,
     cancelled_while_it_was_planned,
+    cancelled_before_it_was_planned,
+    cancelled_while_its_second_plan_was_written,
+    cancelled_while_it_was_repaired,
     written_for_a_goal,
     judged,
     in_doubt,
+    found_out_of_two,
+    cancelled_in_doubt_and_taken_up_again,
     wrong_in_many_ways,
 )
 

@@ -124,8 +124,12 @@ class PersonReply(_Part):
     kind: Annotated[Asked, Field(strict=False)] | None = None
 
 
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
 def _replies(value: Any) -> Any:
-    return [{"choice": one} if isinstance(one, str) else one for one in (value if isinstance(value, list) else [value])]
+    return [{"choice": one} if isinstance(one, str) else one for one in _listed(value)]
 
 
 Replies: TypeAlias = dict[
@@ -165,6 +169,12 @@ class PlannerReply(_Part):
         return self
 
 
+Reconciled: TypeAlias = Literal[False] | dict[Literal["applied"], Any]
+Reconciliations: TypeAlias = dict[
+    Name, Annotated[list[Reconciled], Field(min_length=1), BeforeValidator(_listed, json_schema_input_type=Any)]
+]
+
+
 class HostDeed(_Part):
     """What the host does to the run while it goes on; one deed after the other.
 
@@ -174,6 +184,8 @@ class HostDeed(_Part):
         splice: Changes the plan: a patch.
         goal: Changes the goal.
         cancel: Cancels a step, by its id, or the whole run (``*``).
+        resume: Takes the run up again after its end, as `dagrun.resume` does: it ended in doubt. What follows is done
+            to the resumed run.
         reason: The reason of a cancellation, for the record.
     """
 
@@ -182,12 +194,15 @@ class HostDeed(_Part):
     splice: dict[str, Any] | None = None
     goal: Text | None = None
     cancel: str | None = None
+    resume: Literal[True] | None = None
     reason: str = "cancelled by the host"
 
     @model_validator(mode="after")
     def _one_deed(self) -> HostDeed:
-        if [self.splice, self.goal, self.cancel].count(None) != 2:
-            raise ValueError("a deed is one of splice, goal and cancel")
+        if [self.splice, self.goal, self.cancel, self.resume].count(None) != 3:
+            raise ValueError("a deed is one of splice, goal, cancel and resume")
+        if self.resume and (self.after or self.takes):
+            raise ValueError("a run is resumed at its end: neither after a step nor later")
         return self
 
 
@@ -282,7 +297,8 @@ class _CaseDefaults(_Part):
         critics: ``module:name`` of critics that review the outputs of steps.
         world: The stand-ins of tools: an act, a list of acts, or a value that every call returns.
         real: Tools that are called for real.
-        reconcile: What ``reconcile`` of a tool says about a call in doubt: false, or ``{applied: value}``.
+        reconcile: What ``reconcile`` of a tool says about calls in doubt: false, or ``{applied: value}``; or a list of
+            these, one a question, of which the last goes on.
         people: What people answer, by step, tool, kind of question, or ``*``: a reply, or a list, one a question; the
             last goes on. Without it, nobody is there.
         secrets: The names of secrets that the plan may name; their values are made up.
@@ -295,7 +311,7 @@ class _CaseDefaults(_Part):
     critics: list[str] = []
     world: dict[Name, Acts] = {}
     real: list[Name] = []
-    reconcile: dict[Name, Literal[False] | dict[Literal["applied"], Any]] = {}
+    reconcile: Reconciliations = {}
     people: Replies | None = None
     secrets: list[Name] = []
 

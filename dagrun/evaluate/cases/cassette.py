@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dagrun.api.checking import toolbox_of
+from dagrun.api.engine import Engine
 from dagrun.api.running import run
 from dagrun.checks.tool_contracts import recorded_toolbox
 from dagrun.evaluate.cases.case_file import Case
@@ -96,7 +97,8 @@ class Cassette:
         plan, on_event = given.pop("plan", self._means.plan), given.pop("on_event", None)
         if not self.case.host:
             return await run(plan, on_event=on_event, **given)
-        return await run_with_host(plan, self.case.host, self._world.strange, on_event or _ignore, **given)
+        async with Engine(durations=given.pop("durations", None)) as engine:
+            return await run_with_host(plan, self.case.host, self._world.strange, on_event or _ignore, engine, **given)
 
     def toolbox(self) -> Toolbox:
         """Return the stand-ins of the tools, for a run of one's own."""

@@ -1,19 +1,21 @@
-"""What the host of a case does to a run while it goes on: it changes the plan or the goal, or cancels."""
+"""What the host of a case does to a run: it changes the plan or the goal, cancels, or takes it up again."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 from pydantic import ValidationError
 
-from dagrun.api.running import start
+from dagrun.api.engine import Engine
+from dagrun.api.options import ResumeOptions
 from dagrun.errors import CasesRefused, ContractError, SpliceRefused, StepNotFound, shorten
 from dagrun.evaluate.cases.case_file import HostDeed
+from dagrun.journal.memory import MemoryJournal
 from dagrun.model.event import AttemptEnded, Event, Reviewed, StepSettled
+from dagrun.model.outcome import Status
 from dagrun.model.patch import Patch
 from dagrun.model.signature import explain
 from dagrun.runtime.result import RunResult
@@ -39,7 +41,7 @@ async def run_with_host(
     deeds: Sequence[HostDeed],
     strange: list[str],
     on_event: Callable[[Event], None],
-    begin: Callable[..., AbstractAsyncContextManager[Run]] = start,
+    engine: Engine,
     **options: Any,
 ) -> RunResult:
     """Carry out a plan while its host is busy.
@@ -49,44 +51,87 @@ async def run_with_host(
         deeds: What the host does.
         strange: Is told of each deed that the run has refused, in a sentence.
         on_event: Is told each event.
-        begin: Begins the run: `dagrun.start`, or the method of an engine.
+        engine: Begins the run, and takes it up again.
         options: Options of the run.
 
     Raises:
         PlanRefused: The plan has problems.
     """
-    ended: dict[str, anyio.Event] = defaultdict(anyio.Event)
-
-    def see(event: Event) -> None:
-        on_event(event)
-        if isinstance(event, _ENDS) and event.state.is_settled:
-            ended[event.step].set()
-
-    todo = list(zip(deeds, patches_of(deeds), strict=True))
-    async with begin(plan, on_event=see, **options) as run, anyio.create_task_group() as tasks:
-
-        async def act() -> None:
-            for deed, patch in todo:
-                if deed.after:
-                    await ended[deed.after].wait()
-                await anyio.sleep(deed.takes)
-                await _do(run, deed, patch, strange)
-
-        while todo and not (todo[0][0].after or todo[0][0].takes):
-            await _do(run, *todo.pop(0), strange)  # before anything has begun
-        tasks.start_soon(act)
-        result = await run.result()
-        tasks.cancel_scope.cancel()
+    host = _Host(strange, on_event)
+    first, *later = _by_resume(list(zip(deeds, patches_of(deeds), strict=True)))
+    if later and options.get("journal") is None:
+        options["journal"] = MemoryJournal()
+    async with engine.start(plan, on_event=host.see, **options) as run:
+        result = await host.attend(run, first)
+    for number, todo in enumerate(later):
+        if result.status is not Status.UNKNOWN:
+            left = len(later) - number
+            strange.append(f"the host cannot resume the run ({left} x): it has ended as {result.status}")
+            break
+        known = {name: option for name, option in options.items() if name in ResumeOptions.__annotations__}
+        async with engine.resume(result.run_id, on_event=host.see, **known) as run:
+            result = await host.attend(run, todo)
     return result
 
 
-async def _do(run: Run, deed: HostDeed, patch: Patch | None, strange: list[str]) -> None:
-    try:
-        if patch is not None:
-            await run.splice(patch)
-        elif deed.goal is not None:
-            await run.change_goal(deed.goal)
+_Deed: TypeAlias = tuple[HostDeed, Patch | None]
+
+
+def _by_resume(todo: Sequence[_Deed]) -> list[list[_Deed]]:
+    """Return the deeds until the run is resumed, then those until it is resumed again, and so on."""
+    parts: list[list[_Deed]] = [[]]
+    for one in todo:
+        if one[0].resume:
+            parts.append([])
         else:
-            run.cancel(None if deed.cancel == "*" else deed.cancel, deed.reason)
-    except (SpliceRefused, ContractError, StepNotFound) as error:
-        strange.append(f"the host cannot do what it did: {shorten(str(error))}")
+            parts[-1].append(one)
+    return parts
+
+
+class _Host:
+    """Does to a run what it has to, one deed after the other.
+
+    Args:
+        strange: Is told of each deed that the run has refused.
+        on_event: Is told each event.
+    """
+
+    def __init__(self, strange: list[str], on_event: Callable[[Event], None]) -> None:
+        self._strange = strange
+        self._on_event = on_event
+        self._ended: dict[str, anyio.Event] = defaultdict(anyio.Event)  # by step
+
+    def see(self, event: Event) -> None:
+        """Pass an event on, and note whether a step has ended."""
+        self._on_event(event)
+        if isinstance(event, _ENDS) and event.state.is_settled:
+            self._ended[event.step].set()
+
+    async def attend(self, run: Run, todo: Sequence[_Deed]) -> RunResult:
+        """Do the deeds while the run goes on; return its result."""
+        left = list(todo)
+        while left and not (left[0][0].after or left[0][0].takes):
+            await self._do(run, *left.pop(0))  # before anything has begun
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._act, run, left)
+            result = await run.result()
+            tasks.cancel_scope.cancel()
+        return result
+
+    async def _act(self, run: Run, todo: Sequence[_Deed]) -> None:
+        for deed, patch in todo:
+            if deed.after:
+                await self._ended[deed.after].wait()
+            await anyio.sleep(deed.takes)
+            await self._do(run, deed, patch)
+
+    async def _do(self, run: Run, deed: HostDeed, patch: Patch | None) -> None:
+        try:
+            if patch is not None:
+                await run.splice(patch)
+            elif deed.goal is not None:
+                await run.change_goal(deed.goal)
+            else:
+                run.cancel(None if deed.cancel == "*" else deed.cancel, deed.reason)
+        except (SpliceRefused, ContractError, StepNotFound) as error:
+            self._strange.append(f"the host cannot do what it did: {shorten(str(error))}")

@@ -143,7 +143,7 @@ class RecordedRun:
         graph: Its state at the end of the record.
         calls: The calls of tools, in the order of their begin.
         people: What people answered, by step, or by the kind of a question about none.
-        reconcile: What tools said of calls in doubt.
+        reconcile: What tools said of calls in doubt, in order.
         replies: What the planner answered.
         has_planner: Whether there was a planner to ask, whether or not it was asked.
         questions: The questions that were asked.
@@ -157,7 +157,7 @@ class RecordedRun:
     graph: LiveGraph
     calls: list[CallOnRecord] = field(default_factory=list)
     people: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    reconcile: dict[str, Any] = field(default_factory=dict)
+    reconcile: dict[str, list[Any]] = field(default_factory=dict)
     replies: list[dict[str, Any]] = field(default_factory=list)
     has_planner: bool = False
     questions: list[Question] = field(default_factory=list)
@@ -187,7 +187,7 @@ def read_run(run_id: str, recorded: Sequence[Event], tools: Toolbox | None = Non
     first = openings[0]
     plan = check_recorded_plan(first, recorded_toolbox(first), first.policy)
     graph = build(plan, first.inputs, None, Expected(plan)).graph
-    found = RecordedRun(openings[-1], graph)
+    found = RecordedRun(openings[-1], graph, has_planner=not first.plan.steps)  # a goal has one, asked or not
     fold(graph, _RecordReader(found, tools).watched(recorded), run_id)
     return found
 
@@ -211,6 +211,7 @@ class _RecordReader:
         self._tools = tools
         self._open: dict[str, tuple[CallOnRecord, float]] = {}  # by step: the call that runs, and since when
         self._has_begun = False
+        self._has_ended = False
         self._last: dict[str, CallOnRecord] = {}
         self._held: dict[str, float] = {}  # by step: seconds in which its tool has waited for a person
         self._latest = ("", 0.0)  # the step that has ended last, and when
@@ -255,6 +256,11 @@ class _RecordReader:
                 self._deed(event.at, splice={"edits": list(map(edit_as_dict, event.edits)), **answer})
             case events.RunStopping() if event.status is Status.CANCELLED:
                 self._deed(event.at, cancel="*", reason=event.reason)
+            case events.RunEnded():
+                self._has_ended = True
+            case events.RunResumed() if self._has_ended:
+                self._run.host.append({"resume": True})
+                self._latest, self._done, self._has_ended = ("", 0.0), event.at, False
             case events.StepSettled():
                 self._settled(event)
 
@@ -379,7 +385,8 @@ class _RecordReader:
             self._run.missing.append(f"the value that a person gave for step {question.step}")
         if answer.by.startswith(_RECONCILED):
             applied = {"applied": answer.value}
-            self._run.reconcile.setdefault(question.tool, applied if answer.choice == "approve" else False)
+            said = self._run.reconcile.setdefault(question.tool, [])
+            said.append(applied if answer.choice == "approve" else False)
             return
         facts = {"value": answer.value, "takes": _seconds(event.at - asked), "note": answer.note}
         told = {name: fact for name, fact in facts.items() if fact not in (None, 0.0, "")}
@@ -411,21 +418,24 @@ class _RecordReader:
                 failure = event.failure
                 was_late = failure is not None and failure.kind is ErrorKind.TIMEOUT and not failure.error
                 self._called = _PlannerCall(event.seconds, event.fault, was_late)
-                self._request(event.request).calls.append(self._called)
+                if (request := self._request(event.request)) is not None:  # else it was told to stop, and ended late
+                    request.calls.append(self._called)
             case events.PatchRefused() if event.origin == "planner" and self._called is not None:
                 self._called.refused = "; ".join(map(str, event.problems))
             case events.HandedOn() if self._called is not None:
                 self._called.was_handed_on = True
             case events.Spliced() if event.origin == "planner":
                 request = self._request(event.request)
+                assert request is not None, "what is spliced was asked for"
                 request.edits += event.edits
                 request.why = event.reason
                 request.answer |= {"output": event.output} if event.changes_output else {}
 
-    def _request(self, number: int) -> _PlannerRequest:
+    def _request(self, number: int) -> _PlannerRequest | None:
+        """Return a request that is open; the one about the goal is opened by what is known of it first."""
         if number:
-            return self._requests[number]
-        if self._first is None:
+            return self._requests.get(number)
+        if self._first is None and self._graph.stopping is None:
             self._first = _PlannerRequest(())
         return self._first
 
@@ -433,7 +443,8 @@ class _RecordReader:
         if isinstance(event, events.ReplanEnded) and event.number:
             request: _PlannerRequest | None = self._requests.pop(event.number)
         elif isinstance(event, events.DraftEnded) or "" in event.steps:
-            request, self._first = self._first, None
+            # It is opened by what is known of it, which is nothing if the run was stopped meanwhile.
+            request, self._first = self._first or _PlannerRequest(()), None
         else:
             request = None  # the planner was not asked
         if request is not None:

@@ -123,7 +123,7 @@ def _case(run_id: str, run: RecordedRun, recorded: Sequence[Event], redactor: Re
         "secrets": sorted(_secrets([run.replies, _begin(opening)])),
         "people": _people(run),
         "host": run.host,
-        "reconcile": run.reconcile,
+        "reconcile": {tool: _short_list(_shortened(said)) for tool, said in run.reconcile.items()},
         "exact": bool(run.calls),
         "world": _world(run.calls),
         "expect": _expect(run, recorded),
@@ -172,7 +172,7 @@ def _people(run: RecordedRun) -> dict[str, Any]:
         one_kind = len({reply["kind"] for reply in replies}) == 1 and replies[0]["kind"] == Asked.APPROVAL
         told = [{key: part for key, part in reply.items() if key != "kind" or not one_kind} for reply in replies]
         short = [reply["choice"] if reply.keys() == {"choice"} else reply for reply in told]
-        found[name] = short[0] if len(short) == 1 else short
+        found[name] = _short_list(short)
     return found
 
 
@@ -188,7 +188,7 @@ def _world(calls: Sequence[CallOnRecord]) -> dict[str, Any]:
     world: dict[str, list[dict[str, Any]]] = {}
     for (tool, _), equal in by_call.items():
         world.setdefault(tool, []).extend(_acts(equal))
-    return {tool: acts[0] if len(acts) == 1 else acts for tool, acts in world.items()}
+    return {tool: _short_list(acts) for tool, acts in world.items()}
 
 
 def _acts(equal: Sequence[CallOnRecord]) -> Iterator[dict[str, Any]]:
@@ -206,7 +206,12 @@ def _acts(equal: Sequence[CallOnRecord]) -> Iterator[dict[str, Any]]:
         yield from ({**when, "step": step, **act} for act in acts)
 
 
-def _shortened(acts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _short_list(found: list[Any]) -> Any:
+    """Return a list as a case may say it: one of one is what is in it."""
+    return found[0] if len(found) == 1 else found
+
+
+def _shortened(acts: Sequence[Any]) -> list[Any]:
     """Return acts without those at the end that only repeat: the last one goes on."""
     kept = list(acts)
     while len(kept) > 1 and kept[-1] == kept[-2]:

@@ -196,12 +196,13 @@ class CaseWorld:
     tools: Toolbox
     scripts: Mapping[str, Script]
     real: Collection[str] = ()
-    reconcile: Mapping[str, Any] = field(default_factory=dict)
+    reconcile: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     is_virtual: bool = True
     bend: Bend | None = None
     calls: list[StandInCall] = field(default_factory=list)
     strange: list[str] = field(default_factory=list)
     _counts: Counter[str] = field(default_factory=Counter)
+    _reconciliations: Counter[str] = field(default_factory=Counter)
 
     def toolbox(self) -> Toolbox:
         """Return the tools of the trial."""
@@ -269,7 +270,9 @@ class CaseWorld:
         return value
 
     async def _reconciled(self, tool: str, key: str) -> Any:
-        said = self.reconcile[tool]
+        series, number = self.reconcile[tool], self._reconciliations[tool]
+        self._reconciliations[tool] += 1
+        said = series[min(number, len(series) - 1)]
         return Applied(said["applied"]) if isinstance(said, dict) else said
 
 

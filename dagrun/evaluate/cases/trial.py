@@ -170,8 +170,7 @@ async def carry_out(
         given: dict[str, Any] = {"tools": world.toolbox(), "seed": seed, **means.options(world), **options}
         async with Engine(budget=budget) as engine:
             if means.case.host:
-                deeds, begun = means.case.host, engine.start
-                return await run_with_host(means.plan, deeds, world.strange, events.append, begin=begun, **given)
+                return await run_with_host(means.plan, means.case.host, world.strange, events.append, engine, **given)
             return await engine.run(means.plan, on_event=events.append, **given)
 
     return await observed(begin, world, seed, events)
