@@ -1,8 +1,8 @@
 """The golden task of a learned route: its example goal gives its plan, and the plan ends as it did in the recorded run.
 
-It is the case of this run (`dagrun.evaluate.cases.recorded_case`), in which the routes of the folder stand in the place
-of the planner, with the plan that the route has to give. It is carried out before it is given away, with this route
-alone: if it does not pass, there is none.
+It is the case of this run (`dagrun.evaluate.cases.recorded_case`), in which the route stands in the place of the
+planner, with the plan that the route has to give. It is carried out before it is given away: if it does not pass, there
+is none.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def route_case(route: RouteFile, run: PlannedRun, events: Sequence[Event], file:
         JournalDamaged: The events do not follow from each other.
     """
     try:
-        case = _case(route, run, events)
+        case = _case(route, run, events, file)
         text = "".join(f"# {line}\n" for line in _comments(route, run, file)) + as_yaml(
             {"cases": [case]}, open_levels=3
         )
@@ -65,7 +65,7 @@ def route_case(route: RouteFile, run: PlannedRun, events: Sequence[Event], file:
     return text
 
 
-def _case(route: RouteFile, run: PlannedRun, events: Sequence[Event]) -> dict[str, Any]:
+def _case(route: RouteFile, run: PlannedRun, events: Sequence[Event], file: str) -> dict[str, Any]:
     plan = route.fill(run.goal).model_dump(mode="json", by_alias=True, exclude_defaults=True)
     if [step["id"] for step in plan["steps"]] != [step["id"] for step in run.steps]:
         raise NoCase("its steps have other names in the route")
@@ -75,7 +75,7 @@ def _case(route: RouteFile, run: PlannedRun, events: Sequence[Event]) -> dict[st
     return {
         "id": route.name,
         "goal": run.goal,
-        "routes": ".",  # all of the folder, as a router reads them: another route may win the goal
+        "routes": file,
         **({"inputs": inputs} if inputs else {}),
         **{name: recorded[name] for name in _KEPT if name in recorded},
         "expect": {
