@@ -115,9 +115,8 @@ class MemoryQueue:
             if takeovers > wanted.max_takeovers:
                 row.standing, row.reason = QueueStanding.STUCK, ended_at_it(row.takeovers)
                 continue
-            before = row.takeovers
             tape = await self._journal.open(run_id)
-            row.takeovers, tape.left.takeovers_before = takeovers, before
+            row.takeovers = tape.left.takeovers_before = takeovers
             return tape
         return None
 

@@ -204,7 +204,7 @@ class Departure:
 
     Attributes:
         last: The last record; empty if there is none.
-        takeovers_before: The takeovers before the claim.
+        takeovers_before: The takeovers so far, with that of the claim: who only looks at a run does not undo it.
         chosen: The standing that the worker has chosen, and why.
         takeovers: The takeovers after the release.
         is_untouched: Whether the run was only looked at.

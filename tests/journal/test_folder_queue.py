@@ -116,6 +116,19 @@ async def test_a_worker_takes_over_as_often_as_it_is_told(folder: Path, monkeypa
     assert [each.reason for each in stuck] == ["1 worker has ended while at it"]
 
 
+async def test_who_only_looks_at_a_run_does_not_undo_that_a_worker_has_ended_at_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker with other tools comes between: the run still must not be taken over."""
+    journal = await _submitted(folder, RUN)
+    await _killed(folder, monkeypatch)
+    looked = await _claimed(journal)
+    looked.leave(QueueStanding.QUEUED, "other tools", is_untouched=True)
+    await looked.aclose()
+    assert await journal.queue.claim(Wanted(max_takeovers=0)) is None
+    assert [standing for standing, _, _ in (await _standings(journal)).values()] == [QueueStanding.STUCK]
+
+
 async def test_a_worker_that_waits_sees_the_end_of_a_lease(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody rings: it knows when the lease would be over."""
     journal = await _submitted(folder, RUN)
@@ -188,13 +201,16 @@ async def test_processes_on_a_folder_carry_out_each_run_once(folder: Path, tmp_p
 # Looks at the queue ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_run_that_is_held_though_it_is_queued_is_not_asked_for_all_the_time(folder: Path) -> None:
+async def test_a_run_that_is_held_though_it_is_queued_is_not_asked_for_all_the_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its row has missed who has it, as after a transaction that was undone; who waits wakes seldom."""
+    _clock(monkeypatch)
     journal = await _submitted(folder, RUN, "next")
     tape = SQLiteJournal(folder)._tape_of(SQLiteJournal(folder)._open(RUN, steal=False))
     other = await _claimed(journal)
     assert other.run_id == "next"
-    assert 0.5 < journal.queue._seconds_until_due(ANY) <= 1
+    assert journal.queue._seconds_until_due(ANY) == 1
     await tape.aclose()
     await other.aclose()
 
@@ -305,30 +321,53 @@ async def test_a_run_whose_files_are_not_safe_does_not_hold_up_the_others(
         await each.aclose()
 
 
-async def test_a_run_that_cannot_be_opened_is_tried_less_and_less_and_is_stuck_then(
+async def test_a_run_that_cannot_be_opened_is_tried_less_and_less(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker does not warn of it once a second for ever. Put back, it is tried at once, by the same worker."""
+    """A worker does not warn of it once a second for ever; nor is it stuck, as the fault may be this worker's alone."""
     clock = _clock(monkeypatch)
     journal = await _submitted(folder, RUN)
     (folder / RUN / "journal.db").chmod(0o666)
     tries: list[float] = []
-    while not await journal.queue.runs([QueueStanding.STUCK]):
+    while len(tries) < 12:
         try:
             assert await journal.queue.claim(ANY) is None
         except JournalFailed:
             tries.append(clock.now)
-            assert len(tries) < 20
         # Between two tries nobody looks at its files, nor wakes to do so.
         clock.now += journal.queue._seconds_until_due(ANY)
-    assert [later - earlier for earlier, later in itertools.pairwise(tries)][:6] == pytest.approx([1, 2, 4, 8, 16, 32])
+    pauses = [later - earlier for earlier, later in itertools.pairwise(tries)]
+    assert pauses == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60])
     ((standing, reason, _),) = (await _standings(journal)).values()
-    assert standing is QueueStanding.STUCK
-    assert reason.startswith("it cannot be opened, for 10 minutes now: ")
+    assert standing is QueueStanding.QUEUED
     assert "can be written by everybody" in reason
     (folder / RUN / "journal.db").chmod(0o600)
-    assert await dagrun.requeue(RUN, journal=journal)
+    clock.now += 60
     await (await _claimed(journal)).aclose()
+
+
+async def test_many_runs_that_cannot_be_opened_are_put_off_as_one_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no number of them beyond which all are tried all the time; and who has left the queue is forgotten."""
+    clock = _clock(monkeypatch)
+    monkeypatch.setattr("dagrun.journal.sqlite.queue._MOST_KNOWN", 3)
+    names = [f"run-{number}" for number in range(6)]
+    journal, begin = await _submitted(folder, *names), clock.now
+    for name in names:
+        (folder / name / "journal.db").chmod(0o666)
+    for _ in range(8):
+        with pytest.raises(JournalFailed):
+            await journal.queue.claim(ANY)
+        clock.now += journal.queue._seconds_until_due(ANY)
+    assert clock.now - begin == pytest.approx(1 + 2 + 4 + 8 + 16 + 32 + 60 + 60)
+    for name in names:
+        (folder / name / "journal.db").chmod(0o600)
+    other = SQLiteJournal(folder)
+    for tape in [await _claimed(other) for _ in names]:
+        await tape.aclose()
+    await (await _claimed(journal)).aclose()
+    assert journal.queue._put_off == {}
 
 
 async def test_a_locked_queue_is_named(folder: Path) -> None:

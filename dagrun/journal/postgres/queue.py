@@ -221,7 +221,7 @@ class PostgresQueue:
             owner = this_process().encode()
             await connection.execute(sql.take, taken.number, taken.token, owner, claim, taken.seconds, takeovers)
             key = await connection.fetchval(journal.sql.answer_key, row["run_id"])
-        left = Departure(lines[-1].text if lines else b"", row["takeovers"])
+        left = Departure(lines[-1].text if lines else b"", takeovers)
         try:
             anchor = await journal.new_files(taken, lines)
         except Exception as error:  # of this machine: the run is for whoever has a place for its files

@@ -30,7 +30,6 @@ _SOONEST: Final = 0.05  # seconds: what is due, and could not be had, is not loo
 _LATEST: Final = 60.0
 _MOST_KNOWN: Final = 1_000
 _FIRST_PAUSE: Final = 1.0  # seconds; each pause is twice as long as the one before, and at most `_LATEST`
-_GIVE_UP: Final = 600.0  # seconds after which a run that cannot be opened is stuck
 _CLAIMABLE: Final = """FROM queue WHERE standing IN ('queued', 'running')
     AND pool IN (SELECT value FROM json_each(?)) AND build NOT IN (SELECT value FROM json_each(?))"""
 _NEXT: Final = f"SELECT * {_CLAIMABLE} AND not_before <= ? ORDER BY priority DESC, number"
@@ -69,12 +68,10 @@ class _PutOff:
     """A run that could not be opened, and is tried again after a pause, by the monotonic clock.
 
     Attributes:
-        since: When that was so first.
         due: When it is tried again.
         pause: The pause before that.
     """
 
-    since: float
     due: float = 0.0
     pause: float = _FIRST_PAUSE / 2
 
@@ -188,7 +185,10 @@ class SQLiteQueue:
         failure: JournalError | None = None
         with self._table.transaction() as rows:
             self._leave_unfit(rows, wanted)
-            for row in rows.execute(_NEXT, (*_filter(wanted), time.time())).fetchall():
+            found = rows.execute(_NEXT, (*_filter(wanted), time.time())).fetchall()
+            if len(self._put_off) > _MOST_KNOWN:
+                self._forget_all_but(found)
+            for row in found:
                 if self._due(row) > time.monotonic() or not self._is_free(row):
                     continue
                 takeovers = row["takeovers"] + (row["standing"] == QueueStanding.RUNNING)
@@ -196,14 +196,14 @@ class SQLiteQueue:
                     _set_aside(rows, row, ended_at_it(row["takeovers"]))
                     continue
                 submitted = SubmittedRun(self._table, self._paths(row["run_id"]), row["ticket"])
-                submitted.left.takeovers_before = row["takeovers"]
+                submitted.left.takeovers_before = takeovers
                 try:
                     taken = self._journal.open(row["run_id"], False, submitted)
                 except (RunHeld, RunNotFound):  # it was opened or deleted just now, or its row has missed that
                     self._try_later(row)
                 except (JournalDamaged, JournalFailed) as error:  # of its own files, perhaps: the others go on
-                    tried = self._try_later(row)
-                    failure = _left(rows, row, self._paths(row["run_id"]).database, error, tried) or failure
+                    self._try_later(row)
+                    failure = _left(rows, row, self._paths(row["run_id"]).database, error) or failure
                 else:
                     self._put_off.pop(_entry(row), None)
                     _take(rows, submitted, takeovers)
@@ -231,15 +231,16 @@ class SQLiteQueue:
             elif row["standing"] == QueueStanding.QUEUED and not row["reason"]:
                 rows.execute("UPDATE queue SET reason = ? WHERE number = ?", (reason, row["number"]))
 
-    def _try_later(self, row: sqlite3.Row) -> float:
-        """Put off a run that could not be opened; return for how many seconds that has been so."""
-        if len(self._put_off) >= _MOST_KNOWN:
-            self._put_off.clear()
-        now = time.monotonic()
-        tried = self._put_off.setdefault(_entry(row), _PutOff(now))
+    def _try_later(self, row: sqlite3.Row) -> None:
+        """Put off a run that could not be opened, each time for longer."""
+        tried = self._put_off.setdefault(_entry(row), _PutOff())
         tried.pause = min(2 * tried.pause, _LATEST)
-        tried.due = now + tried.pause
-        return now - tried.since
+        tried.due = time.monotonic() + tried.pause
+
+    def _forget_all_but(self, found: list[sqlite3.Row]) -> None:
+        """Forget of runs that others have opened, or that have left the queue, that they could not be opened."""
+        there = set(map(_entry, found))
+        self._put_off = {entry: tried for entry, tried in self._put_off.items() if entry in there}
 
     def _due(self, row: sqlite3.Row) -> float:
         """Return when a run that could not be opened is tried again, by the monotonic clock; 0 for any other."""
@@ -351,9 +352,7 @@ def _entry(row: sqlite3.Row) -> tuple[str, float]:
     return row["ticket"], row["queued"]
 
 
-def _left(
-    rows: sqlite3.Connection, row: sqlite3.Row, kept: Path, error: JournalError, tried: float
-) -> JournalError | None:
+def _left(rows: sqlite3.Connection, row: sqlite3.Row, kept: Path, error: JournalError) -> JournalError | None:
     """Set a run aside that nobody can open; of one that somebody may put right soon, keep why, and return that.
 
     Args:
@@ -361,16 +360,12 @@ def _left(
         row: The run.
         kept: The file of its records.
         error: Why it could not be opened.
-        tried: For how many seconds that has been so.
     """
     if isinstance(error, JournalDamaged):
         _set_aside(rows, row, str(error))
         return None
     if not os.path.lexists(kept):
         _set_aside(rows, row, f"its records are gone: {error}")
-        return None
-    if tried >= _GIVE_UP:
-        _set_aside(rows, row, f"it cannot be opened, for {_GIVE_UP / 60:.0f} minutes now: {error}")
         return None
     if row["standing"] == QueueStanding.QUEUED and row["reason"] != str(error):
         rows.execute("UPDATE queue SET reason = ? WHERE number = ?", (str(error), row["number"]))
