@@ -153,6 +153,13 @@ class Careless(Judge):
             return await super().review(step, outcome)
         except OverCeiling:
             return Verdict("pass")
+
+class Wrapping(Judge):
+    async def review(self, step, outcome):
+        try:
+            return await super().review(step, outcome)
+        except OverCeiling as error:
+            raise RuntimeError("judge is away") from error
 """
 
 
@@ -164,7 +171,7 @@ def judged(folder: Path, critic: str, **ceilings: Any) -> WayComparison:
     return compare(case, {"a": planner(TELL), "b": planner(TELL)}, runs=10, **ceilings)
 
 
-@pytest.mark.parametrize("critic", ["Judge", "Careless"])
+@pytest.mark.parametrize("critic", ["Judge", "Careless", "Wrapping"])
 @pytest.mark.parametrize("ceilings", [{"max_cost": 2.75}, {"max_tokens": 590}])
 def test_a_judge_of_answers_keeps_to_the_ceilings_of_the_comparison(
     tmp_path: Path, critic: str, ceilings: dict[str, Any]

@@ -172,12 +172,35 @@ def spinning(folder: Path, **fields: Any) -> list[str]:
     return run_case(ready).misses
 
 
-def test_a_cell_in_which_a_planner_spins_has_failed(tmp_path: Path) -> None:
+def test_a_cell_in_which_a_planner_spins_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagrun.evaluate.cases.trial._MAX_TURNS", 20_000)
     misses = spinning(tmp_path, faults="matrix")
 
     assert misses
-    text = "the run is hung: the run has not ended: something in it spins, 100000 turns of the loop without a pause"
+    text = "the run is hung: the run has not ended: something in it spins, 20000 turns of the loop without a pause"
     assert f"with look tool_error always: {text}" in misses
+
+
+MANY = '''
+import dagrun
+from anyio.lowlevel import checkpoint
+
+@dagrun.tool(effect="pure")
+async def many() -> int:
+    """Pass on many items, say."""
+    for _ in range(200_000):
+        await checkpoint()
+    return 1
+'''
+
+
+def test_a_tool_that_has_much_to_do_at_one_instant_does_not_spin(tmp_path: Path) -> None:
+    (tmp_path / "tools_of_many.py").write_text(MANY, encoding="utf-8")
+    case = {"id": "it", "plan": {"steps": [{"id": "many", "tool": "many"}]}, "real": ["many"]}
+    file = tmp_path / "many.yaml"
+    file.write_text(json.dumps({"tools": "tools_of_many.py", "cases": [case]}), encoding="utf-8")
+    _, [ready] = load_cases(file, CaseHost())
+    assert run_case(ready).misses == []
 
 
 def test_a_tool_that_spins_ends_its_case(tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ TrialStatus: TypeAlias = Status | Literal["refused", "hung", "error"]
 
 _NO_TROUBLE: Final = frozenset((TriggerKind.GOAL_GIVEN, TriggerKind.GOAL_CHANGED, TriggerKind.NEXT))
 _MAX_VIRTUAL: Final = 1e7  # virtual seconds, after which a run has hung: nothing else is left that could wake it
-_MAX_TURNS: Final = 100_000  # of the loop at one virtual instant; a run of a thousand steps takes some thousands
+# Of the loop at one virtual instant. Steps take few, but a tool that is called for real may pass on 100,000 items.
+_MAX_TURNS: Final = 500_000
 
 
 @dataclass(slots=True, kw_only=True)

@@ -339,8 +339,10 @@ async def _judged(ready: ReadyCase, answer: Any, meter: _JudgeMeter) -> str:
     before = METER.set(meter)
     try:
         return await ready.judge(answer)
-    except OverCeiling as error:
-        return f"not judged: {error}"
+    except Exception as error:
+        if not meter.refused:
+            raise
+        return f"not judged: {error}"  # whatever it made of the refusal
     finally:
         METER.reset(before)
 
