@@ -211,20 +211,29 @@ class Resumption:
         if graph.is_drafting:
             reason = "the process has ended while the plan was written"
             record.end_draft("refused", reason)
-        result, reason = graph.draft_end
-        if self._coordinator is None and not graph.has_plan and not graph.nodes:
-            self._scheduler.finish.stop(Status.FAILED, "there is no plan, and the run has gone on without a planner")
-        elif result in ("failed", "denied") and not graph.has_plan:
-            self._scheduler.finish.stop(Status.FAILED, f"there is no plan: {reason}")
-        elif result and not graph.has_plan and GOAL not in graph.triggers:
-            record.want_plan(TriggerKind.GOAL_GIVEN, "the plan is refused")
-        elif graph.is_frozen and GOAL not in graph.triggers:
-            record.want_plan(TriggerKind.GOAL_CHANGED, f"the goal is now: {graph.goal}")
-        elif not result and self._coordinator is not None:
-            self._coordinator.begin()  # the process has ended before the planner was asked for the first plan
+        self._seek_first_plan()
         if not graph.triggers:
             return
         if self._coordinator is None:
             record.end_replans("stopped", "the run has gone on without a planner")
         else:
             self._coordinator.wake()
+
+    def _seek_first_plan(self) -> None:
+        """Have the plan written that the goal has no plan for, as far as that had come; or end the run without one."""
+        graph, record, finish = self._graph, self._record, self._scheduler.finish
+        result, reason = graph.draft_end
+        if self._coordinator is None and not graph.has_plan and not graph.nodes:
+            finish.stop(Status.FAILED, "there is no plan, and the run has gone on without a planner")
+            return
+        if result in ("failed", "denied") and not graph.has_plan:
+            finish.stop(Status.FAILED, f"there is no plan: {reason}")
+            return
+        if GOAL in graph.triggers:
+            return
+        if result and not graph.has_plan:
+            record.want_plan(TriggerKind.GOAL_GIVEN, "the plan is refused")
+        elif graph.is_frozen:
+            record.want_plan(TriggerKind.GOAL_CHANGED, f"the goal is now: {graph.goal}")
+        elif not result and self._coordinator is not None:
+            self._coordinator.begin()  # the process has ended before the planner was asked for the first plan
