@@ -35,6 +35,8 @@ from dagrun import (
     tool,
 )
 from dagrun.errors import CasesRefused
+from dagrun.evaluate.cases.case_file import HostDeed
+from dagrun.evaluate.cases.host_deeds import run_with_host
 from dagrun.evaluate.cases.matching import differences
 from dagrun.model.condition import Condition
 from dagrun.model.event import AttemptEnded, Event
@@ -262,46 +264,53 @@ async def cancelled_when_a_call_had_failed_at_once(journal: MemoryJournal) -> No
         await run.result()
 
 
-async def cancelled_while_it_was_planned(journal: MemoryJournal) -> None:
-    """The planner had not answered."""
-    async with dagrun.start(goal="look", tools=[look, send], planner=Writer(), journal=journal, run_id="r") as run:
-        await anyio.sleep(0.25)
-        run.cancel()
-        await run.result()
-
-
 async def cancelled_before_it_was_planned(journal: MemoryJournal) -> None:
     """Nobody has asked the planner."""
-    async with dagrun.start(goal="look", tools=[look, send], planner=Writer(), journal=journal, run_id="r") as run:
-        run.cancel()
-        await run.result()
+    await _cancelled_goal(journal, 0)
+
+
+async def cancelled_while_it_was_planned(journal: MemoryJournal) -> None:
+    """The planner had not answered."""
+    await _cancelled_goal(journal, 0.25)
 
 
 async def cancelled_while_its_second_plan_was_written(journal: MemoryJournal) -> None:
     """The first was refused; of the second nothing is on record."""
+    await _cancelled_goal(journal, 1.25)
+
+
+async def _cancelled_goal(journal: MemoryJournal, after: float) -> None:
     async with dagrun.start(goal="look", tools=[look, send], planner=Writer(), journal=journal, run_id="r") as run:
-        await anyio.sleep(1.25)
+        if after:
+            await anyio.sleep(after)
         run.cancel()
         await run.result()
 
 
 class Slow:
-    """Repairs, after a time, and takes a time to stop."""
+    """Repairs, after a time."""
 
     async def revise(self, brief: Brief) -> Patch | None:
         """Think."""
-        try:
-            await anyio.sleep(5)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.sleep(0.1)
+        await anyio.sleep(5)
         return None
 
 
+@tool(effect="read")
+async def tidy(text: str) -> str:
+    """Look for ever, and tidy up when told to stop."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(0.1)
+    return text
+
+
 async def cancelled_while_it_was_repaired(journal: MemoryJournal) -> None:
-    """The call of the planner is on record after the end of what it was for."""
-    plan = Plan(steps=[Step(id="a", tool="refuse_all", args={"text": "x"})])
-    async with dagrun.start(plan, tools=[refuse_all], planner=Slow(), journal=journal, run_id="r") as run:
+    """As another call takes a time to stop, that of the planner is on record, after the end of what it was for."""
+    plan = Plan(steps=[Step(id=name, tool=name, args={"text": "x"}) for name in ("refuse_all", "tidy")])
+    async with dagrun.start(plan, tools=[refuse_all, tidy], planner=Slow(), journal=journal, run_id="r") as run:
         await anyio.sleep(1)
         run.cancel()
         await run.result()
@@ -367,7 +376,9 @@ SENT: set[str] = set()
 async def was_sent(key: str) -> Applied | bool:
     """Look into the box of what was sent: what has gone out first is there."""
     SENT.add(key)
-    return Applied("found in the box") if len(SENT) == 1 else False
+    is_first, seconds = len(SENT) == 1, len(SENT)
+    await anyio.sleep(seconds)
+    return Applied("found in the box") if is_first else False
 
 
 @tool(effect="effectful", reconcile=was_sent)
@@ -387,17 +398,17 @@ async def found_out_of_two(journal: MemoryJournal) -> None:
 
 
 async def cancelled_in_doubt_and_taken_up_again(journal: MemoryJournal) -> None:
-    """It has ended as unknown; then it is found out that the call took effect, and the rest is done."""
+    """It has ended as unknown; then it is found out that one call took effect, and the other is made again."""
     SENT.clear()
-    plan = Plan(steps=[Step(id="a", tool="send_or_lose", args={"text": "x"}), PAIR[0].model_copy(update={"id": "c"})])
-    plan = Plan(steps=[*plan.steps, Step(id="b", tool="look", args={"what": "${a}"})])
-    tools = [send_or_lose, look]
-    async with dagrun.start(plan, tools=tools, journal=journal, run_id="r") as run:
+    async with dagrun.start(IN_DOUBT, tools=[send_or_lose], journal=journal, run_id="r") as run:
         await anyio.sleep(1.5)
         run.cancel()
         assert (await run.result()).status is Status.UNKNOWN
-    async with dagrun.resume("r", tools=tools, journal=journal) as run:
+    async with dagrun.resume("r", tools=[send_or_lose], journal=journal) as run:
         assert (await run.result()).steps["a"].state == "succeeded"
+
+
+IN_DOUBT = Plan(steps=[Step(id=id_, tool="send_or_lose", args={"text": id_}) for id_ in "az"])
 
 
 async def wrong_in_many_ways(journal: MemoryJournal) -> None:
@@ -475,6 +486,38 @@ def test_a_run_comes_to_the_same_again(kind: Callable[[MemoryJournal], Awaitable
 
 
 # What is not on a cassette --------------------------------------------------------------------------------------------
+
+
+def test_what_follows_a_step_waits_for_its_end_in_the_run_that_was_taken_up_again() -> None:
+    """It had ended before, in doubt, and is opened again."""
+    told: list[str] = []
+
+    def tell(event: Event) -> None:
+        told.append(f"{type(event).__name__} {getattr(event, 'step', '')}".strip())
+
+    async def main() -> None:
+        SENT.clear()
+        added = {"edits": [{"op": "add", "step": {"id": "d", "tool": "look", "args": {"what": "x"}}}]}
+        deeds = [HostDeed(takes=1.5, cancel="*"), HostDeed(resume=True), HostDeed(after="a", splice=added)]
+        async with dagrun.Engine() as engine:
+            result = await run_with_host(IN_DOUBT, deeds, [], tell, engine, tools=[send_or_lose, look])
+        assert result.steps["d"].state == "succeeded"
+
+    run_virtual(main)
+    assert told.index("StepSettled a") < told.index("Spliced")
+
+
+def test_a_run_that_is_over_is_not_taken_up_again() -> None:
+    """A case that says so is told what has become of the run."""
+
+    async def main() -> list[str]:
+        strange: list[str] = []
+        async with dagrun.Engine() as engine:
+            deeds = [HostDeed(resume=True)]
+            await run_with_host(Plan(steps=PAIR), deeds, strange, lambda _: None, engine, tools=[look, send])
+        return strange
+
+    assert run_virtual(main) == ["the host cannot resume the run, as it did: it has ended as succeeded"]
 
 
 def test_a_call_that_is_not_on_the_cassette_fails_and_shows_the_nearest_one() -> None:

@@ -57,18 +57,18 @@ async def run_with_host(
     Raises:
         PlanRefused: The plan has problems.
     """
-    host = _Host(strange, on_event)
     first, *later = _by_resume(list(zip(deeds, patches_of(deeds), strict=True)))
     if later and options.get("journal") is None:
         options["journal"] = MemoryJournal()
+    host = _Host(strange, on_event)
     async with engine.start(plan, on_event=host.see, **options) as run:
         result = await host.attend(run, first)
-    for number, todo in enumerate(later):
+    known = {name: option for name, option in options.items() if name in ResumeOptions.__annotations__}
+    for todo in later:
         if result.status is not Status.UNKNOWN:
-            left = len(later) - number
-            strange.append(f"the host cannot resume the run ({left} x): it has ended as {result.status}")
+            strange.append(f"the host cannot resume the run, as it did: it has ended as {result.status}")
             break
-        known = {name: option for name, option in options.items() if name in ResumeOptions.__annotations__}
+        host = _Host(strange, on_event)  # a step that is opened again has not ended
         async with engine.resume(result.run_id, on_event=host.see, **known) as run:
             result = await host.attend(run, todo)
     return result
