@@ -146,7 +146,7 @@
     const span = warp(seen.to) - warp(seen.from), power = 10 ** Math.floor(Math.log10(span / room));
     const round = [60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400].find((one) => one * room >= span);
     const step = span > 90 && round ? round : power * [1, 2, 5, 10].find((one) => power * one * room >= span);
-    const text = (time) => !time ? "0" : span > 90 ? took(time).replace(/ 00 \S+$/, "") : span < 0.2 ? `${+(time * 1000).toFixed(3)} ms` : `${+time.toFixed(6)} s`;
+    const text = (time) => !time ? "0" : span > 90 ? took(time).replace(/ 00 \S+$/, "") : seen.to < 0.2 ? `${+(time * 1000).toFixed(3)} ms` : `${+time.toFixed(6)} s`;
     const made = [], lines = [], most = Math.max(1, ...data.curve.map(([, value]) => value));
     const put = (one, time, list = made) => { one.style.left = `${share(time)}%`; list.push(one); };
     data.curve.forEach(([time, value], place) => {

@@ -174,11 +174,12 @@ export class Rows {
     const length = this.folded(this.to) - this.folded(this.from), most = Math.max(2, Math.min(6, Math.floor(this.axis.clientWidth / 70)));
     const power = 10 ** Math.floor(Math.log10(length / most)), fits = (one) => one * most >= length;
     const step = length > 90 ? LONG.find(fits) ?? 86400 * Math.ceil(length / 86400 / most) : [1, 2, power < 0.01 ? 5 : 2.5, 5, 10].map((one) => one * power).find(fits);
+    const text = (time) => !time ? "0" : length > 90 ? span(time) : this.to < 1 ? `${+(time * 1000).toFixed(3)} ms` : `${+time.toFixed(6)} s`; // no two marks read alike
     const marks = [], put = (element, time) => { element.style.left = `${this.at(time)}%`; marks.push(element); };
     const next = (time) => Math.ceil(time / step - 1e-9) * step, gapAt = (time) => this.gaps.find(([from, to]) => time > from && time < to);
     const gaps = this.gaps.filter(([from, to]) => from >= this.from && to <= this.to).map(([from, to]) => [(from + to) / 2, to - from]);
     const isFree = (time) => !gaps.some(([middle]) => Math.abs(this.at(middle) - this.at(time) - 1500 / this.axis.clientWidth) < 5500 / this.axis.clientWidth); // both are texts of some 60 pixels
-    for (let time = next(this.from); this.at(time) < 95; time = next(gapAt(time + step)?.[1] ?? time + step)) if (isFree(time)) put(make("span", time ? span(time) : "0"), time);
+    for (let time = next(this.from); this.at(time) < 95; time = next(gapAt(time + step)?.[1] ?? time + step)) if (isFree(time)) put(make("span", text(time)), time);
     for (const [middle, length] of gaps) put(make("b.gap", { title: "nothing ran" }, `⋯ ${span(length)}`), middle);
     for (const work of this.view.planner) {
       const prompts = [...new Set(work.calls.map((call) => call.prompt))].filter(Boolean).join(", ");
