@@ -12,7 +12,7 @@ import yaml
 
 from command_line import Shell, shell
 from dagrun.errors import CasesRefused
-from dagrun.evaluate.cases import recorded_calls
+from dagrun.evaluate.cases import recorded_calls, recorded_requests
 from dagrun.evaluate.cases.read_file import read_file
 
 __all__ = ["shell"]
@@ -66,8 +66,9 @@ def failed(shell: Shell) -> Shell:
 @pytest.fixture(autouse=True)
 def _calls_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a call takes a millisecond or two, which its case notes; here a case is what was called."""
-    exact = recorded_calls._seconds
-    monkeypatch.setattr(recorded_calls, "_seconds", lambda value: exact(value) if value >= 0.05 else 0.0)
+    exact = recorded_requests.whole_ms
+    for module in (recorded_calls, recorded_requests):
+        monkeypatch.setattr(module, "whole_ms", lambda value: exact(value) if value >= 0.05 else 0.0)
 
 
 def test_a_run_becomes_a_case_that_passes_at_once(failed: Shell) -> None:

@@ -4,12 +4,10 @@
    record is folded event by event, and looked at after each.
 2. Everything is read from events that may be shown. So an argument that is made of a redacted output is redacted alike.
 3. A call that was stopped goes on for ever in a case: nobody knows how long it would have taken.
-4. Answers of the planner that were refused are not on record. That they were is, and why.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ from dagrun.decide.run_status import NO_APPROVER
 from dagrun.errors import ValueRefused
 from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE
 from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
+from dagrun.evaluate.cases.recorded_requests import RequestReader, whole_ms
 from dagrun.evaluate.cases.stand_in_world import called_with
 from dagrun.graph.build import build
 from dagrun.graph.fold import fold
@@ -32,7 +31,7 @@ from dagrun.model import event as events
 from dagrun.model.effect import Effect
 from dagrun.model.event import Event, Opening
 from dagrun.model.outcome import ErrorKind, Outcome, State, Status
-from dagrun.model.patch import Add, edit_as_dict
+from dagrun.model.patch import edit_as_dict
 from dagrun.model.question import Question
 from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model.value import Unavailable, decode
@@ -63,75 +62,6 @@ class CallOnRecord:
     arguments: dict[str, Any]
     ignored: list[str] = field(default_factory=list)
     act: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _PlannerCall:
-    """A call of the planner: how long it took, and why its answer was not used, if it was not."""
-
-    seconds: float
-    fault: str
-    was_late: bool
-    refused: str = ""
-    was_handed_on: bool = False
-
-    def reply(self) -> dict[str, Any]:
-        """Return what stands for an answer after which the planner was asked again; nothing if it did not count."""
-        takes = {"takes": seconds} if (seconds := _seconds(self.seconds)) else {}
-        if self.was_handed_on:
-            return {}
-        if self.was_late:
-            return {"takes": FOREVER}
-        return (
-            {**takes, "refuse": self.refused} if self.refused else {**takes, "busy": self.fault} if self.fault else {}
-        )
-
-
-@dataclass(slots=True)
-class _PlannerRequest:
-    """A request to the planner: about which steps, its calls, and what was spliced because of it."""
-
-    about: tuple[str, ...]
-    is_draft: bool = False
-    calls: list[_PlannerCall] = field(default_factory=list)
-    edits: list[Any] = field(default_factory=list)
-    answer: dict[str, Any] = field(default_factory=dict)
-    result: str = ""
-    reason: str = ""
-    why: str = ""
-    more: bool = False
-
-    def replies(self) -> Iterator[dict[str, Any]]:
-        """Yield the replies to its calls, with the fields of a `PlannerReply`."""
-        if self.result not in ("", "stopped") and not self.calls and not self.edits:
-            return  # it was cut off, and made once more after the run was resumed
-        about = [step for step in self.about if step]
-        named = {"about": about} if about else {}
-        yield from (named | reply for call in self.calls[:-1] if (reply := call.reply()))
-        yield named | self._last()
-
-    def _last(self) -> dict[str, Any]:
-        last = self.calls[-1] if self.calls else None
-        is_open = self.result in ("", "stopped") and not self.edits
-        if is_open or ((last is None or last.was_late) and not self.edits):
-            return {"takes": FOREVER}
-        takes = 0.0 if last is None else _seconds(last.seconds)
-        found: dict[str, Any] = {"takes": takes} if takes else {}
-        if self.edits or self.answer:
-            found |= self._proposal()
-        if self.more:
-            found["more"] = True
-        if self.result not in ("applied", "unchanged"):
-            found["refuse" if self.result == "refused" or self.edits else "fail"] = self.reason or self.result
-        return found
-
-    def _proposal(self) -> dict[str, Any]:
-        if self.is_draft:
-            steps = [edit.step for edit in self.edits if isinstance(edit, Add)]
-            dumped = [step.model_dump(mode="json", by_alias=True, exclude_unset=True) for step in steps]
-            return {"plan": {"steps": dumped, **self.answer}}
-        why = {"reason": self.why} if self.why else {}
-        return {"patch": {"edits": list(map(edit_as_dict, self.edits)), **self.answer, **why}}
 
 
 @dataclass(slots=True)
@@ -192,11 +122,6 @@ def read_run(run_id: str, recorded: Sequence[Event], tools: Toolbox | None = Non
     return found
 
 
-def _seconds(value: float) -> float:
-    """Return a duration in whole milliseconds, not more than it was: else it might meet a limit that it kept."""
-    return math.floor(value * 1_000 + 1e-6) / 1_000
-
-
 class _RecordReader:
     """Looks at a run after each of its events.
 
@@ -217,17 +142,15 @@ class _RecordReader:
         self._latest = ("", 0.0)  # the step that has ended last, and when
         self._done = 0.0  # when the host did something last
         self._asked: dict[str, tuple[Question, float, bool]] = {}
-        self._requests: dict[int, _PlannerRequest] = {}
-        self._called: _PlannerCall | None = None  # the last call of the planner that has ended
-        self._first: _PlannerRequest | None = None  # about the goal, which has no number
+        self._planner = RequestReader(run.graph)
 
     def watched(self, recorded: Iterable[Event]) -> Iterator[Event]:
         """Yield each event, and look at what it has changed when the next one is wanted."""
         for event in recorded:
             yield event
             self._look(event)
-        for request in (*self._requests.values(), *([] if self._first is None else [self._first])):
-            self._run.replies += request.replies()  # the run has ended before the answer
+        self._run.replies += self._planner.all_replies()
+        self._run.has_planner = self._run.has_planner or self._planner.was_asked
 
     def _look(self, event: Event) -> None:
         match event:
@@ -245,7 +168,7 @@ class _RecordReader:
                 self._answer(event)
             case _:
                 self._look_at_host(event)
-                self._look_at_planner(event)
+                self._planner.look(event)
 
     def _look_at_host(self, event: Event) -> None:
         match event:
@@ -286,7 +209,7 @@ class _RecordReader:
 
     def _end(self, event: events.AttemptEnded) -> None:
         call, began = self._open.pop(event.step)
-        takes = _seconds(event.at - began - self._held.pop(event.step, 0.0))
+        takes = whole_ms(event.at - began - self._held.pop(event.step, 0.0))
         outcome, failure = event.outcome, event.outcome.failure
         self._note_end(event)
         if failure is not None and failure.kind is _NOT_CALLED:
@@ -346,7 +269,7 @@ class _RecordReader:
     def _deed(self, at: float, **deed: Any) -> None:
         """Note a deed; it follows the last end of a step, so that it fits runs that are a little faster or slower."""
         step, ended = self._latest if self._latest[1] >= self._done else ("", self._done)
-        takes = _seconds(at - ended)
+        takes = whole_ms(at - ended)
         if not step and self._has_begun:
             takes = max(takes, 0.001)  # calls had begun before, though none of them may be open by now
         after = {"after": step} if step else {}
@@ -388,68 +311,13 @@ class _RecordReader:
             said = self._run.reconcile.setdefault(question.tool, [])
             said.append(applied if answer.choice == "approve" else False)
             return
-        facts = {"value": answer.value, "takes": _seconds(event.at - asked), "note": answer.note}
+        facts = {"value": answer.value, "takes": whole_ms(event.at - asked), "note": answer.note}
         told = {name: fact for name, fact in facts.items() if fact not in (None, 0.0, "")}
         self._reply(question, {"choice": answer.choice, **told})
 
     def _reply(self, question: Question, reply: dict[str, Any]) -> None:
         replies = self._run.people.setdefault(question.step or str(question.kind), [])
         replies.append({**reply, "kind": str(question.kind)})
-
-    # The planner ------------------------------------------------------------------------------------------
-
-    def _look_at_planner(self, event: Event) -> None:
-        match event:
-            case events.ReplanRequested():
-                self._run.has_planner = True
-            case events.DraftStarted():
-                self._run.has_planner = True
-                self._first = _PlannerRequest((), is_draft=True)
-            case events.ReplanStarted():
-                self._requests[event.number] = _PlannerRequest(event.steps)
-            case events.DraftEnded() | events.ReplanEnded():
-                self._close(event)
-            case _:
-                self._look_at_answer(event)
-
-    def _look_at_answer(self, event: Event) -> None:
-        match event:
-            case events.PlannerCalled():
-                failure = event.failure
-                was_late = failure is not None and failure.kind is ErrorKind.TIMEOUT and not failure.error
-                self._called = _PlannerCall(event.seconds, event.fault, was_late)
-                if (request := self._request(event.request)) is not None:  # else it was told to stop, and ended late
-                    request.calls.append(self._called)
-            case events.PatchRefused() if event.origin == "planner" and self._called is not None:
-                self._called.refused = "; ".join(map(str, event.problems))
-            case events.HandedOn() if self._called is not None:
-                self._called.was_handed_on = True
-            case events.Spliced() if event.origin == "planner":
-                request = self._request(event.request)
-                assert request is not None, "what is spliced was asked for"
-                request.edits += event.edits
-                request.why = event.reason
-                request.answer |= {"output": event.output} if event.changes_output else {}
-
-    def _request(self, number: int) -> _PlannerRequest | None:
-        """Return a request that is open; the one about the goal is opened by what is known of it first."""
-        if number:
-            return self._requests.get(number)
-        if self._first is None and self._graph.stopping is None:
-            self._first = _PlannerRequest(())
-        return self._first
-
-    def _close(self, event: events.DraftEnded | events.ReplanEnded) -> None:
-        if isinstance(event, events.ReplanEnded) and event.number:
-            request: _PlannerRequest | None = self._requests.pop(event.number)
-        elif isinstance(event, events.DraftEnded) or "" in event.steps:
-            # It is opened by what is known of it, which is nothing if the run was stopped meanwhile.
-            request, self._first = self._first or _PlannerRequest(()), None
-        else:
-            request = None  # the planner was not asked
-        if request is not None:
-            request.result, request.reason, request.more = event.result, event.reason, event.more
-            self._run.replies += request.replies()
 
 
 def _was_stopped(outcome: Outcome) -> bool:

@@ -1,0 +1,171 @@
+"""What the planner of a recorded run has answered, as cases say it.
+
+1. Answers that were refused are not on record. That they were is, and why.
+2. A request that was stopped goes on for ever in a case: nobody knows how long it would have taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagrun.evaluate.cases.case_file import FOREVER
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.model import event as events
+from dagrun.model.event import Event
+from dagrun.model.outcome import ErrorKind
+from dagrun.model.patch import Add, edit_as_dict
+
+
+def whole_ms(value: float) -> float:
+    """Return a duration in whole milliseconds, not more than it was: else it might meet a limit that it kept."""
+    return math.floor(value * 1_000 + 1e-6) / 1_000
+
+
+@dataclass(slots=True)
+class _PlannerCall:
+    """A call of the planner: how long it took, and why its answer was not used, if it was not."""
+
+    seconds: float
+    fault: str
+    was_late: bool
+    refused: str = ""
+    was_handed_on: bool = False
+
+    def reply(self) -> dict[str, Any]:
+        """Return what stands for an answer after which the planner was asked again; nothing if it did not count."""
+        takes = {"takes": seconds} if (seconds := whole_ms(self.seconds)) else {}
+        if self.was_handed_on:
+            return {}
+        if self.was_late:
+            return {"takes": FOREVER}
+        return (
+            {**takes, "refuse": self.refused} if self.refused else {**takes, "busy": self.fault} if self.fault else {}
+        )
+
+
+@dataclass(slots=True)
+class PlannerRequest:
+    """A request to the planner: about which steps, its calls, and what was spliced because of it."""
+
+    about: tuple[str, ...]
+    is_draft: bool = False
+    calls: list[_PlannerCall] = field(default_factory=list)
+    edits: list[Any] = field(default_factory=list)
+    answer: dict[str, Any] = field(default_factory=dict)
+    result: str = ""
+    reason: str = ""
+    why: str = ""
+    more: bool = False
+
+    def replies(self) -> Iterator[dict[str, Any]]:
+        """Yield the replies to its calls, with the fields of a `PlannerReply`."""
+        if self.result not in ("", "stopped") and not self.calls and not self.edits:
+            return  # it was cut off, and made once more after the run was resumed
+        about = [step for step in self.about if step]
+        named = {"about": about} if about else {}
+        yield from (named | reply for call in self.calls[:-1] if (reply := call.reply()))
+        yield named | self._last()
+
+    def _last(self) -> dict[str, Any]:
+        last = self.calls[-1] if self.calls else None
+        is_open = self.result in ("", "stopped") and not self.edits
+        if is_open or ((last is None or last.was_late) and not self.edits):
+            return {"takes": FOREVER}
+        takes = 0.0 if last is None else whole_ms(last.seconds)
+        found: dict[str, Any] = {"takes": takes} if takes else {}
+        if self.edits or self.answer:
+            found |= self._proposal()
+        if self.more:
+            found["more"] = True
+        if self.result not in ("applied", "unchanged"):
+            found["refuse" if self.result == "refused" or self.edits else "fail"] = self.reason or self.result
+        return found
+
+    def _proposal(self) -> dict[str, Any]:
+        if self.is_draft:
+            steps = [edit.step for edit in self.edits if isinstance(edit, Add)]
+            dumped = [step.model_dump(mode="json", by_alias=True, exclude_unset=True) for step in steps]
+            return {"plan": {"steps": dumped, **self.answer}}
+        why = {"reason": self.why} if self.why else {}
+        return {"patch": {"edits": list(map(edit_as_dict, self.edits)), **self.answer, **why}}
+
+
+class RequestReader:
+    """Looks at the requests to the planner of a run, event by event.
+
+    Args:
+        graph: The state of the run, after the event that is looked at.
+
+    Attributes:
+        was_asked: Whether the planner was asked anything so far.
+    """
+
+    def __init__(self, graph: LiveGraph) -> None:
+        self.was_asked = False
+        self._graph = graph
+        self._replies: list[dict[str, Any]] = []
+        self._requests: dict[int, PlannerRequest] = {}
+        self._called: _PlannerCall | None = None  # the last call that has ended
+        self._first: PlannerRequest | None = None  # about the goal, which has no number
+
+    def all_replies(self) -> list[dict[str, Any]]:
+        """Return the replies, with the fields of a `PlannerReply`, at the end of the record."""
+        still_open = (*self._requests.values(), *([] if self._first is None else [self._first]))
+        return [*self._replies, *(reply for request in still_open for reply in request.replies())]
+
+    def look(self, event: Event) -> None:
+        """Note what an event says of the planner."""
+        match event:
+            case events.ReplanRequested():
+                self.was_asked = True
+            case events.DraftStarted():
+                self.was_asked = True
+                self._first = PlannerRequest((), is_draft=True)
+            case events.ReplanStarted():
+                self._requests[event.number] = PlannerRequest(event.steps)
+            case events.DraftEnded() | events.ReplanEnded():
+                self._close(event)
+            case _:
+                self._look_at_answer(event)
+
+    def _look_at_answer(self, event: Event) -> None:
+        match event:
+            case events.PlannerCalled():
+                failure = event.failure
+                was_late = failure is not None and failure.kind is ErrorKind.TIMEOUT and not failure.error
+                self._called = _PlannerCall(event.seconds, event.fault, was_late)
+                if (request := self._request(event.request)) is not None:  # else it was told to stop, and ended late
+                    request.calls.append(self._called)
+            case events.PatchRefused() if event.origin == "planner" and self._called is not None:
+                self._called.refused = "; ".join(map(str, event.problems))
+            case events.HandedOn() if self._called is not None:
+                self._called.was_handed_on = True
+            case events.Spliced() if event.origin == "planner":
+                request = self._request(event.request)
+                assert request is not None, "what is spliced was asked for"
+                request.edits += event.edits
+                request.why = event.reason
+                request.answer |= {"output": event.output} if event.changes_output else {}
+
+    def _request(self, number: int) -> PlannerRequest | None:
+        """Return a request that is open; the one about the goal is opened by what is known of it first."""
+        if number:
+            return self._requests.get(number)
+        if self._first is None and self._graph.stopping is None:
+            self._first = PlannerRequest(())
+        return self._first
+
+    def _close(self, event: events.DraftEnded | events.ReplanEnded) -> None:
+        if isinstance(event, events.ReplanEnded) and event.number:
+            request: PlannerRequest | None = self._requests.pop(event.number)
+        elif isinstance(event, events.DraftEnded) or "" in event.steps:
+            # It is opened by what is known of it, which is nothing if the run was stopped meanwhile.
+            request, self._first = self._first or PlannerRequest(()), None
+        else:
+            request = None  # the planner was not asked
+        if request is not None:
+            request.result, request.reason, request.more = event.result, event.reason, event.more
+            self._replies += request.replies()
