@@ -81,6 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.rigs)
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)
+            # When Chromium shows what it shows, on a busy machine, is not ours alone: one more try, which is told.
+            item.add_marker(pytest.mark.flaky(reruns=1))
         if isinstance(item, pytest.Function) and _is_watched(item):
             item.fixturenames.append("_no_tasks_left")
 

@@ -379,14 +379,17 @@ def test_a_range_of_the_timeline_is_picked_by_dragging(scene: Shell, browser: Br
         before = page.locator(".axis span").all_text_contents()
         place = page.locator(".axis").bounding_box()
         assert place is not None
-        page.mouse.move(place["x"] + place["width"] * 0.5, place["y"] + 12)
-        page.mouse.down()
-        page.mouse.move(place["x"] + place["width"] * 0.75, place["y"] + 12)
-        expect(page.locator(".axis .band")).to_be_visible()
-        page.mouse.up()
         whole = page.get_by_role("button", name="whole run")
-        expect(whole).to_be_visible()
-        assert page.locator(".axis span").all_text_contents() != before
+        for _ in range(3):
+            page.mouse.move(place["x"] + place["width"] * 0.5, place["y"] + 12)
+            page.mouse.down()
+            page.mouse.move(place["x"] + place["width"] * 0.75, place["y"] + 12)
+            expect(page.locator(".axis .band")).to_be_visible()
+            page.mouse.up()
+            expect(whole).to_be_visible()
+            texts = page.locator(".axis span").all_text_contents()
+            assert texts != before
+            assert len(set(texts)) == len(texts), "no two marks read alike"
         whole.click()
         expect(page.locator(".axis span").first).to_have_text(before[0])
         assert page.locator(".axis span").all_text_contents() == before

@@ -2,7 +2,7 @@
 import { WAITS } from "./looks.js";
 import { fill, look, make, OPEN, sorted, span } from "./parts.js";
 
-const ROW = 28, MORE = 6, CALLS = 200, IDLE = 0.2; // pixels; rows beyond those seen; elements in one row; share of the run
+const ROW = 28, MORE = 6, CALLS = 200, IDLE = 0.2, FINE = 1e-5; // pixels; rows beyond those seen; elements in one row; share of the run; seconds of the shortest range
 const LONG = [60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400]; // seconds between marks of the axis
 
 export class Rows {
@@ -201,7 +201,8 @@ export class Rows {
       removeEventListener("pointermove", move);
       const [a, b] = ends(next.clientX);
       this.isDragged = false;
-      if (b - a > 0.005) this.range = [this.time(a), this.time(b)];
+      const range = [this.time(a), this.time(b)];
+      if (b - a > 0.005 && range[1] - range[0] > FINE) this.range = range;
       this.paint();
     };
     this.isDragged = true;
