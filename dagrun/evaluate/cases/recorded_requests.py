@@ -25,7 +25,7 @@ def whole_ms(value: float) -> float:
 
 
 @dataclass(slots=True)
-class _PlannerCall:
+class _RecordedAnswer:
     """A call of the planner: how long it took, and why its answer was not used, if it was not."""
 
     seconds: float
@@ -47,12 +47,12 @@ class _PlannerCall:
 
 
 @dataclass(slots=True)
-class PlannerRequest:
+class RecordedRequest:
     """A request to the planner: about which steps, its calls, and what was spliced because of it."""
 
     about: tuple[str, ...]
     is_draft: bool = False
-    calls: list[_PlannerCall] = field(default_factory=list)
+    calls: list[_RecordedAnswer] = field(default_factory=list)
     edits: list[Any] = field(default_factory=list)
     answer: dict[str, Any] = field(default_factory=dict)
     result: str = ""
@@ -107,9 +107,9 @@ class RequestReader:
         self.was_asked = False
         self._graph = graph
         self._replies: list[dict[str, Any]] = []
-        self._requests: dict[int, PlannerRequest] = {}
-        self._called: _PlannerCall | None = None  # the last call that has ended
-        self._first: PlannerRequest | None = None  # about the goal, which has no number
+        self._requests: dict[int, RecordedRequest] = {}
+        self._called: _RecordedAnswer | None = None  # the last call that has ended
+        self._first: RecordedRequest | None = None  # about the goal, which has no number
 
     def all_replies(self) -> list[dict[str, Any]]:
         """Return the replies, with the fields of a `PlannerReply`, at the end of the record."""
@@ -123,9 +123,9 @@ class RequestReader:
                 self.was_asked = True
             case events.DraftStarted():
                 self.was_asked = True
-                self._first = PlannerRequest((), is_draft=True)
+                self._first = RecordedRequest((), is_draft=True)
             case events.ReplanStarted():
-                self._requests[event.number] = PlannerRequest(event.steps)
+                self._requests[event.number] = RecordedRequest(event.steps)
             case events.DraftEnded() | events.ReplanEnded():
                 self._close(event)
             case _:
@@ -136,7 +136,7 @@ class RequestReader:
             case events.PlannerCalled():
                 failure = event.failure
                 was_late = failure is not None and failure.kind is ErrorKind.TIMEOUT and not failure.error
-                self._called = _PlannerCall(event.seconds, event.fault, was_late)
+                self._called = _RecordedAnswer(event.seconds, event.fault, was_late)
                 if (request := self._request(event.request)) is not None:  # else it was told to stop, and ended late
                     request.calls.append(self._called)
             case events.PatchRefused() if event.origin == "planner" and self._called is not None:
@@ -150,20 +150,20 @@ class RequestReader:
                 request.why = event.reason
                 request.answer |= {"output": event.output} if event.changes_output else {}
 
-    def _request(self, number: int) -> PlannerRequest | None:
+    def _request(self, number: int) -> RecordedRequest | None:
         """Return a request that is open; the one about the goal is opened by what is known of it first."""
         if number:
             return self._requests.get(number)
         if self._first is None and self._graph.stopping is None:
-            self._first = PlannerRequest(())
+            self._first = RecordedRequest(())
         return self._first
 
     def _close(self, event: events.DraftEnded | events.ReplanEnded) -> None:
         if isinstance(event, events.ReplanEnded) and event.number:
-            request: PlannerRequest | None = self._requests.pop(event.number)
+            request: RecordedRequest | None = self._requests.pop(event.number)
         elif isinstance(event, events.DraftEnded) or "" in event.steps:
             # It is opened by what is known of it, which is nothing if the run was stopped meanwhile.
-            request, self._first = self._first or PlannerRequest(()), None
+            request, self._first = self._first or RecordedRequest(()), None
         else:
             request = None  # the planner was not asked
         if request is not None:
