@@ -107,7 +107,8 @@ class Contract(BaseModel):
         is_async: Whether the tool is a coroutine function.
         can_reconcile: Whether the tool has a *reconcile* function.
         untrusted: What it says of the trust boundary, as *private*, *outbound* and *guarded*.
-        inner: The contracts of the tools that it calls by itself. These five are left out while they say nothing, so
+        stream: The argument that takes a stream, as in `Arguments`.
+        inner: The contracts of the tools that it calls by itself. These six are left out while they say nothing, so
             that records are as they were before there were any.
     """
 
@@ -138,11 +139,13 @@ class Contract(BaseModel):
     private: bool = False
     outbound: bool = False
     guarded: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    stream: str = ""
     inner: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = ()
 
 
 # What says nothing.
-_NOTHING_SAID: Final = {"untrusted": False, "private": False, "outbound": False, "guarded": [], "inner": []}
+_FLAGS: Final = ("untrusted", "private", "outbound")
+_NOTHING_SAID: Final = {**dict.fromkeys(_FLAGS, False), "guarded": [], "stream": "", "inner": []}
 _SCHEMAS: Final = frozenset(("arguments", "output"))
 # These fields follow from the schema of the arguments, or make no difference to a run.
 _NOT_COMPARED: Final = _SCHEMAS | {
@@ -153,6 +156,7 @@ _NOT_COMPARED: Final = _SCHEMAS | {
     "required",
     "context",
     "is_async",
+    "stream",
     "inner",
 }
 
@@ -174,6 +178,7 @@ def contract_of(tool: AnyTool) -> dict[str, Any]:
         "output": tool.output.schema,
         "can_reconcile": tool.reconcile is not None,
         "guarded": sorted(arguments.guarded),
+        "stream": arguments.stream,
         "inner": list(map(contract_of, tool.inner_tools)),
     }
     for name, nothing in _NOTHING_SAID.items():
@@ -206,6 +211,8 @@ def recorded_tool(contract: Mapping[str, Any]) -> AnyTool:
         frozenset(known.required),
         known.context,
         guarded=frozenset(known.guarded),
+        stream=known.stream,
+        element=anything if known.stream else None,
     )
     refuse = _refusal(known.name)
 

@@ -37,13 +37,12 @@ from dagrun import (
 from dagrun.errors import CasesRefused
 from dagrun.evaluate.cases.case_file import HostDeed
 from dagrun.evaluate.cases.host_deeds import run_with_host
-from dagrun.evaluate.cases.matching import differences
 from dagrun.model.condition import Condition
 from dagrun.model.event import AttemptEnded, Event
 from dagrun.model.outcome import Outcome
 from dagrun.testing import run_virtual
+from played_again import again, differs_again
 from random_cases import GRID, Case, make_case
-from run_outline import outline_of
 from view_runs import RICH, Mirrors, rich_tools
 
 pytestmark = pytest.mark.real_time  # a virtual clock of its own
@@ -51,15 +50,6 @@ pytestmark = pytest.mark.real_time  # a virtual clock of its own
 # A planner answers when a ceiling is reached; a step is released when another ends the run: which is first is chance.
 AT_ONE_INSTANT = {44, 1197}
 GOOD: Act = {"does": "succeeds", "seconds": GRID, "gives": 4}
-
-
-async def again(journal: MemoryJournal, run_id: str, tools: Any = None, **options: Any) -> list[str]:
-    """Carry a run out again; return where what came of it differs, and what was not on the cassette."""
-    past = await dagrun.replay(run_id, journal=journal)
-    cassette = await Cassette.from_journal(run_id, journal=journal, tools=tools)
-    with anyio.fail_after(1e6):
-        result = await cassette.run(run_id=run_id, on_event=lambda _: None, **options)
-    return [*differences(outline_of(result._graph), outline_of(past.graph), "run"), *cassette.strange]
 
 
 # Random runs ----------------------------------------------------------------------------------------------------------
@@ -477,12 +467,7 @@ KINDS = (
 def test_a_run_comes_to_the_same_again(kind: Callable[[MemoryJournal], Awaitable[None]]) -> None:
     """Without its tools: their contracts are on record."""
 
-    async def main() -> list[str]:
-        journal = MemoryJournal()
-        await kind(journal)
-        return await again(journal, "r")
-
-    assert run_virtual(main) == []
+    assert differs_again(kind) == []
 
 
 # What is not on a cassette --------------------------------------------------------------------------------------------

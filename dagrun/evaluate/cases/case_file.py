@@ -296,6 +296,8 @@ class _CaseDefaults(_Part):
         routes: A route that `dagrun learn` has written, or a folder of routes, from which the plan is taken: a file.
         critics: ``module:name`` of critics that review the outputs of steps.
         world: The stand-ins of tools: an act, a list of acts, or a value that every call returns.
+        compose: What composes the answer of the run from its results, as its last step: an act, a list of acts, or the
+            answer that it writes. Without it, nothing does.
         real: Tools that are called for real.
         reconcile: What ``reconcile`` of a tool says about calls in doubt: false, or ``{applied: value}``; or a list of
             these, one a question, of which the last goes on.
@@ -310,6 +312,7 @@ class _CaseDefaults(_Part):
     routes: str | None = None
     critics: list[str] = []
     world: dict[Name, Acts] = {}
+    compose: Acts = []
     real: list[Name] = []
     reconcile: Reconciliations = {}
     people: Replies | None = None

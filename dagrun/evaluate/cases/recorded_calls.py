@@ -31,9 +31,9 @@ from dagrun.model import event as events
 from dagrun.model.effect import Effect
 from dagrun.model.event import Event, Opening
 from dagrun.model.outcome import ErrorKind, Outcome, State, Status
-from dagrun.model.patch import edit_as_dict
+from dagrun.model.patch import Add, edit_as_dict
 from dagrun.model.question import Question
-from dagrun.model.toolbox import AnyTool, Toolbox
+from dagrun.model.toolbox import COMPOSE, AnyTool, Toolbox
 from dagrun.model.value import Unavailable, decode
 
 _NOT_CALLED: Final = ErrorKind.BAD_ARGUMENTS
@@ -138,6 +138,8 @@ class _RecordReader:
         self._has_begun = False
         self._has_ended = False
         self._last: dict[str, CallOnRecord] = {}
+        self._unfilled = set[str]()  # the steps of open calls, of which the arguments are not known
+        self._joined: dict[str, float] = {}  # by for_each: when all of its elements had ended
         self._held: dict[str, float] = {}  # by step: seconds in which its tool has waited for a person
         self._latest = ("", 0.0)  # the step that has ended last, and when
         self._done = 0.0  # when the host did something last
@@ -174,11 +176,13 @@ class _RecordReader:
         match event:
             case events.GoalChanged():
                 self._deed(event.at, goal=event.goal)
-            case events.Spliced() if event.origin == "host":
+            case events.Spliced() if event.origin == "host" and not _is_last_step(event):
                 answer = {"output": event.output} if event.changes_output else {}
                 self._deed(event.at, splice={"edits": list(map(edit_as_dict, event.edits)), **answer})
             case events.RunStopping() if event.status is Status.CANCELLED:
                 self._deed(event.at, cancel="*", reason=event.reason)
+            case events.RunStopping() if event.status is Status.OVER_BUDGET and self._composes():
+                self._run.missing.append("the answer: a ceiling was in the way of what composed it")
             case events.RunEnded():
                 self._has_ended = True
             case events.RunResumed() if self._has_ended:
@@ -191,6 +195,7 @@ class _RecordReader:
 
     def _begin(self, event: events.AttemptStarted) -> None:
         node = self._graph.nodes[event.step]
+        self._unfilled.discard(event.step)
         call = CallOnRecord(event.tool, event.step, event.attempt, *self._arguments(node, event.tool))
         self._open[event.step] = (call, event.at)
         self._has_begun = True
@@ -201,24 +206,38 @@ class _RecordReader:
             data = node.plan.args.fill(lambda reference: self._graph.look_up(reference, node), sys.maxsize)
             given = {} if node.extra is None else {name: decode(value) for name, value in node.extra.given.items()}
         except (LookupError, ValueRefused):
-            self._run.missing.append(f"the arguments of step {node.id}")
+            self._unfilled.add(node.id)
             return {}, []
         plain: dict[str, Any] = {**from_json(data), **given}
-        known = None if self._tools is None else self._tools.get(tool)
+        known = None if self._tools is None or tool == COMPOSE else self._tools[tool]
         return (plain, []) if known is None else _as_called(known, plain, is_streamed=bool(node.plan.stream))
 
     def _end(self, event: events.AttemptEnded) -> None:
         call, began = self._open.pop(event.step)
+        began = self._has_read(event, began)
         takes = whole_ms(event.at - began - self._held.pop(event.step, 0.0))
         outcome, failure = event.outcome, event.outcome.failure
         self._note_end(event)
-        if failure is not None and failure.kind is _NOT_CALLED:
+        was_called = failure is None or failure.kind is not _NOT_CALLED
+        if event.step in self._unfilled:
+            if was_called:
+                self._run.missing.append(f"the arguments of step {event.step}")
             return
         if (shared := outcome.shared) is not None and shared.how in ("cached", "joined") and not shared.run:
             return  # another step has made the call
         call.act = self._act(call, outcome, takes) | call.act
         self._last[event.step] = call
         self._run.calls.append(call)
+
+    def _has_read(self, event: events.AttemptEnded, began: float) -> float:
+        """Return when a call had its arguments: at its begin, but of a stream, which a stand-in reads to its end."""
+        source = self._graph.nodes[event.step].plan.stream
+        if not source or event.outcome.state is State.CANCELLED:
+            return began
+        is_whole = source in self._joined or self._graph.nodes[source].children is None
+        if not is_whole and not _was_stopped(event.outcome):
+            self._run.missing.append(f"what step {event.step} had read when it ended, which was before its stream did")
+        return max(began, self._joined.get(source, 0.0))
 
     def _note_end(self, event: events.AttemptEnded) -> None:
         failure, node = event.outcome.failure, self._graph.nodes[event.step]
@@ -276,6 +295,9 @@ class _RecordReader:
         self._run.host.append({**after, **({"takes": takes} if takes else {}), **deed})
         self._done = at
 
+    def _composes(self) -> bool:
+        return any(call.tool == COMPOSE for call, _ in self._open.values())
+
     def _settled(self, event: events.StepSettled) -> None:
         by_itself = self._graph.stopping is not None or event.cause or self._graph.nodes[event.step].is_gone
         if event.state is State.CANCELLED and not by_itself:
@@ -283,6 +305,8 @@ class _RecordReader:
         is_default = event.is_default or self._graph.nodes[event.step].children is not None
         if event.state is State.SUCCEEDED and not is_default and not self._graph.nodes[event.step].attempts:
             self._run.taken_over = True
+        if self._graph.nodes[event.step].children is not None:
+            self._joined[event.step] = event.at
         self._latest = (event.step, event.at)
 
     # People -----------------------------------------------------------------------------------------------
@@ -318,6 +342,11 @@ class _RecordReader:
     def _reply(self, question: Question, reply: dict[str, Any]) -> None:
         replies = self._run.people.setdefault(question.step or str(question.kind), [])
         replies.append({**reply, "kind": str(question.kind)})
+
+
+def _is_last_step(event: events.Spliced) -> bool:
+    """Whether a splice brings the step that composes the answer, which the run adds by itself."""
+    return any(isinstance(edit, Add) and edit.step.tool == COMPOSE for edit in event.edits)
 
 
 def _was_stopped(outcome: Outcome) -> bool:

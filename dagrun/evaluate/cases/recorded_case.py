@@ -23,7 +23,7 @@ from dagrun.model.question import Asked
 from dagrun.model.redaction.records import as_shown, redactor_of
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Hook, Redactor
 from dagrun.model.secrets.secret import KEY
-from dagrun.model.toolbox import Toolbox
+from dagrun.model.toolbox import COMPOSE, Toolbox
 from dagrun.model.value import decode, encode, to_json
 from dagrun.runtime.result import answer_of
 
@@ -125,7 +125,8 @@ def _case(run_id: str, run: RecordedRun, recorded: Sequence[Event], redactor: Re
         "host": run.host,
         "reconcile": {tool: _short_list(_shortened(said)) for tool, said in run.reconcile.items()},
         "exact": bool(run.calls),
-        "world": _world(run.calls),
+        "world": _world([call for call in run.calls if call.tool != COMPOSE]),
+        "compose": _short_list(_shortened([call.act for call in run.calls if call.tool == COMPOSE])),
         "expect": _expect(run, recorded),
     }
     name = re.sub(r"[^A-Za-z0-9_.:-]", "-", run_id)

@@ -18,14 +18,16 @@ from dagrun.errors import ToolError, ValueRefused, shorten
 from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE, Act, Case
 from dagrun.evaluate.cases.failures import WRONG_TYPE, failure_of
 from dagrun.evaluate.cases.matching import differences, fits, shown
+from dagrun.model.contracts.streams import ListStream
 from dagrun.model.critic import Verdict
 from dagrun.model.effect import Applied
 from dagrun.model.executor import CallFailed
 from dagrun.model.outcome import Outcome
 from dagrun.model.plan import Step
 from dagrun.model.signature import explain
+from dagrun.model.tool import make_tool
 from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import AnyTool, Toolbox, hint
+from dagrun.model.toolbox import COMPOSE, AnyTool, Toolbox, hint
 from dagrun.model.value import encode, to_json
 
 _CLINGS: Final = 0.3  # seconds
@@ -170,7 +172,8 @@ def _key(arguments: Mapping[str, Any] | None) -> str:
 
 def scripts_of(case: Case) -> dict[str, Script]:
     """Return what the stand-ins of a case do, by tool."""
-    return {name: Series(acts, is_exact=case.exact) for name, acts in case.world.items()}
+    last: dict[str, Script] = {COMPOSE: Series(case.compose)} if case.compose else {}
+    return {name: Series(acts, is_exact=case.exact) for name, acts in case.world.items()} | last
 
 
 Bend: TypeAlias = Callable[[StandInCall, Act], Act]
@@ -206,24 +209,25 @@ class CaseWorld:
 
     def toolbox(self) -> Toolbox:
         """Return the tools of the trial."""
-        return Toolbox(list(self._stand_ins()), allow=self.tools.allowed)
+        return Toolbox(list(map(self._stand_in, self.tools.values())), allow=self.tools.allowed)
 
-    def _stand_ins(self) -> Iterator[AnyTool]:
-        for tool in self.tools.values():
-            is_real = tool.name in self.real
-            arguments = tool.arguments
-            changes: dict[str, Any] = (
-                {} if is_real else {"deps": {}, "optional_deps": frozenset(), "context_deps": None}
-            )
-            yield dataclasses.replace(
-                tool,
-                function=partial(self._real, tool) if is_real else partial(self._play, tool),
-                executor="coroutine",
-                arguments=dataclasses.replace(arguments, context=arguments.context or _CONTEXT, **changes),
-                reconcile=partial(self._reconciled, tool.name) if tool.name in self.reconcile else None,
-                batch=None,
-                inner_tools=(),
-            )
+    def composer(self) -> AnyTool | None:
+        """Return what composes the answer of the run; `None` if nothing does."""
+        return self._stand_in(make_tool(_compose, name=COMPOSE, effect="read")) if COMPOSE in self.scripts else None
+
+    def _stand_in(self, tool: AnyTool) -> AnyTool:
+        is_real = tool.name in self.real
+        arguments = tool.arguments
+        changes: dict[str, Any] = {} if is_real else {"deps": {}, "optional_deps": frozenset(), "context_deps": None}
+        return dataclasses.replace(
+            tool,
+            function=partial(self._real, tool) if is_real else partial(self._play, tool),
+            executor="coroutine",
+            arguments=dataclasses.replace(arguments, context=arguments.context or _CONTEXT, **changes),
+            reconcile=partial(self._reconciled, tool.name) if tool.name in self.reconcile else None,
+            batch=None,
+            inner_tools=(),
+        )
 
     def _begin(self, tool: AnyTool, arguments: dict[str, Any]) -> tuple[StandInCall, ToolContext[Any]]:
         context = arguments[tool.arguments.context or _CONTEXT]
@@ -276,6 +280,10 @@ class CaseWorld:
         return Applied(said["applied"]) if isinstance(said, dict) else said
 
 
+async def _compose(results: Any, goal: str = "") -> Any:
+    """Stand for what composes an answer; its stand-in is called in place of it."""
+
+
 def plain_arguments(tool: AnyTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that a tool is called with as plain JSON, without those that no plan says."""
     hidden = {tool.arguments.context or _CONTEXT, *tool.arguments.deps}
@@ -287,7 +295,10 @@ def plain_arguments(tool: AnyTool, arguments: Mapping[str, Any]) -> dict[str, An
 def called_with(tool: AnyTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a plan as a stand-in of the tool gets them; as they are, if they do not fit the tool."""
     try:
-        return plain_arguments(tool, tool.arguments.parse(to_json(encode(dict(arguments)))))
+        parsed = tool.arguments.parse(to_json(encode(dict(arguments))))
+        stream = parsed.get(tool.arguments.stream)
+        whole = {tool.arguments.stream: stream.values} if isinstance(stream, ListStream) else {}
+        return plain_arguments(tool, {**parsed, **whole})
     except (ValidationError, ValueRefused):
         return dict(arguments)
 

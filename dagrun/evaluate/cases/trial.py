@@ -137,7 +137,7 @@ class Means:
     def options(self, world: CaseWorld) -> dict[str, Any]:
         """Return the options of a trial in a world."""
         case = self.case
-        acts = (act for acts in case.world.values() for act in acts)
+        acts = (act for acts in (*case.world.values(), case.compose) for act in acts)
         played = dict.fromkeys(review.critic for act in acts for review in act.reviews)
         found: dict[str, Any] = {
             "goal": case.goal,
@@ -145,6 +145,7 @@ class Means:
             "inputs": case.inputs,
             "critics": [*self.critics, *(PlayedCritic(name, world) for name in played)],
             "planner": self.make_planner(world),
+            "compose": world.composer(),
         }
         if case.people is not None:
             found["approver"] = approver_of(case.people)

@@ -35,20 +35,20 @@ class ListStream(AsyncIterator[T], Generic[T]):
         values: The list.
     """
 
-    __slots__ = ("_place", "_values")
+    __slots__ = ("_place", "values")
 
     def __init__(self, values: Sequence[T]) -> None:
-        self._values = values
+        self.values = values
         self._place = 0
 
     def __repr__(self) -> str:
-        return f"<ListStream: {self._place} of {len(self._values)} taken>"
+        return f"<ListStream: {self._place} of {len(self.values)} taken>"
 
     async def __anext__(self) -> T:
-        if self._place >= len(self._values):
+        if self._place >= len(self.values):
             raise StopAsyncIteration
         self._place += 1
-        return self._values[self._place - 1]
+        return self.values[self._place - 1]
 
 
 def as_stream(values: Sequence[T]) -> AsyncIterator[T]:
