@@ -44,12 +44,14 @@ class Review(_Part):
         result: ``pass``, ``fail``, ``surprising`` or ``contradictory``.
         reason: The reason, in a sentence.
         confidence: How sure one can be of the value, from 0 to 1.
+        takes: Seconds until it says so; ``forever`` for a critic that never says anything.
     """
 
     critic: Text
     result: Result
     reason: str = ""
     confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+    takes: Seconds | Literal["forever"] = 0.0
 
 
 class Act(_Part):
@@ -65,7 +67,7 @@ class Act(_Part):
         raises: The failure that it raises in place of that: ``timeout``, ``connection``, ``tool_error``, ``dies``, an
             HTTP status such as 429; or one of these with a text, as in ``{tool_error: no such address}``.
         surprise: Why the value is right but unexpected, in a sentence.
-        tokens: The tokens that it reports.
+        tokens: The tokens that it reports; left out, it reports none, and may be charged with all that it may use.
         cost: The cost that it reports.
         confidence: How sure it is of the value, from 0 to 1.
         reviews: What critics say of the value.
@@ -78,7 +80,7 @@ class Act(_Part):
     returns: Any = Field(default=None, alias="return")
     raises: Annotated[Any, BeforeValidator(_failure)] = Field(default=None, alias="raise")
     surprise: str = ""
-    tokens: Count = 0
+    tokens: Count | None = None
     cost: Seconds | None = None
     confidence: Annotated[float, Field(ge=0, le=1)] | None = None
     reviews: list[Review] = []

@@ -39,6 +39,7 @@ from dagrun.model.value import Unavailable, decode
 _NOT_CALLED: Final = ErrorKind.BAD_ARGUMENTS
 # The tool has returned, and what it returned is not on record.
 _UNSEEN: Final = frozenset((ErrorKind.SUCCESS_CONDITION, ErrorKind.CONDITION_MISMATCH))
+_ANY_CRITIC: Final = "a critic"  # of a review that was stopped, of which it is not on record who judges
 _RECONCILED: Final = "reconcile of "
 _ASKED_ANEW: Final = "it is asked"  # after the run was resumed
 
@@ -138,6 +139,8 @@ class _RecordReader:
         self._has_begun = False
         self._has_ended = False
         self._last: dict[str, CallOnRecord] = {}
+        self._returned: dict[str, float] = {}  # by step: when that call ended
+        self._second: dict[str, tuple[int, float | None]] = {}  # by step: what the second call of its attempt has used
         self._unfilled = set[str]()  # the steps of open calls, of which the arguments are not known
         self._joined: dict[str, float] = {}  # by for_each: when all of its elements had ended
         self._held: dict[str, float] = {}  # by step: seconds in which its tool has waited for a person
@@ -162,6 +165,8 @@ class _RecordReader:
                 self._end(event)
             case events.Reviewed():
                 self._review(event)
+            case events.HedgeEnded():
+                self._second[event.step] = (event.tokens, event.cost)
             case events.ConfidenceReported():
                 self._open[event.step][0].act["confidence"] = event.confidence
             case events.QuestionAsked():
@@ -223,10 +228,11 @@ class _RecordReader:
             if was_called:
                 self._run.missing.append(f"the arguments of step {event.step}")
             return
-        if (shared := outcome.shared) is not None and shared.how in ("cached", "joined") and not shared.run:
+        keeps = self._tools is not None and call.tool in self._tools and self._tools[call.tool].cache is not None
+        if keeps and (shared := outcome.shared) is not None and shared.how in ("cached", "joined") and not shared.run:
             return  # another step has made the call
         call.act = self._act(call, outcome, takes) | call.act
-        self._last[event.step] = call
+        self._last[event.step], self._returned[event.step] = call, event.at
         self._run.calls.append(call)
 
     def _has_read(self, event: events.AttemptEnded, began: float) -> float:
@@ -239,7 +245,7 @@ class _RecordReader:
             self._run.missing.append(f"what step {event.step} had read when it ended, which was before its stream did")
         return max(began, self._joined.get(source, 0.0))
 
-    def _note_end(self, event: events.AttemptEnded) -> None:
+    def _note_end(self, event: events.AttemptEnded | events.Reviewed) -> None:
         failure, node = event.outcome.failure, self._graph.nodes[event.step]
         by_itself = self._graph.stopping is not None or node.is_gone
         if failure is not None and failure.kind is ErrorKind.CANCELLED and not by_itself:
@@ -249,8 +255,7 @@ class _RecordReader:
 
     def _act(self, call: CallOnRecord, outcome: Outcome, takes: float) -> dict[str, Any]:
         act: dict[str, Any] = {"takes": takes} if takes else {}
-        usage = {"tokens": outcome.tokens, "cost": outcome.cost, "surprise": outcome.surprise}
-        told = {name: amount for name, amount in usage.items() if amount}
+        told = self._usage(call.step, outcome) | ({"surprise": outcome.surprise} if outcome.surprise else {})
         failure = outcome.failure
         if outcome.state is State.SUCCEEDED:
             if isinstance(outcome.value, Unavailable):
@@ -258,9 +263,9 @@ class _RecordReader:
                 return act
             return {**act, "return": decode(outcome.value), **told}
         if failure is None or _was_stopped(outcome):
-            clings = outcome.state is State.ABANDONED or (failure is not None and not failure.is_transient)
             is_late = failure is not None and failure.kind is ErrorKind.TIMEOUT
-            return {"takes": UNSTOPPABLE if clings and is_late else FOREVER, **told}
+            clings = outcome.state is State.ABANDONED or (failure is not None and is_late and not failure.is_transient)
+            return {"takes": UNSTOPPABLE if clings else FOREVER, **told}
         if failure.kind is ErrorKind.BAD_OUTPUT:
             return {**act, "raise": WRONG_TYPE, **told}
         tool = self._graph.plan.toolbox[call.tool]
@@ -269,11 +274,21 @@ class _RecordReader:
             said["failure"]["nothing_happened"] = True  # it is known what has happened: the tool has returned
         return {**act, "raise": said, **told}
 
+    def _usage(self, step: str, outcome: Outcome) -> dict[str, Any]:
+        """Return what a call has reported, with that of its second call; of one that was shared, that it is nothing."""
+        tokens, cost = self._second.pop(step, (0, None))
+        tokens += outcome.tokens
+        costs = [one for one in (cost, outcome.cost) if one is not None]
+        told = {"tokens": tokens} if tokens or outcome.shared is not None else {}
+        return {**told, **({"cost": sum(costs)} if costs else {})}
+
     def _review(self, event: events.Reviewed) -> None:
         call = self._last.get(event.step)
+        self._note_end(event)
         if call is None:
             return
-        call.act["reviews"] = [
+        seconds = whole_ms(event.at - self._returned[event.step])
+        reviews = [
             {
                 "critic": verdict.critic,
                 "result": verdict.result,
@@ -282,6 +297,11 @@ class _RecordReader:
             }
             for verdict in event.verdicts
         ]
+        if not reviews:  # it was stopped
+            reviews = [{"critic": _ANY_CRITIC, "result": "pass", "takes": FOREVER}]
+        elif seconds:
+            reviews[0]["takes"] = seconds  # they judge at once, and which one took so long is not on record
+        call.act["reviews"] = reviews
 
     # The host ---------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from dagrun.errors import ToolError, ValueRefused, shorten
-from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE, Act, Case
+from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE, Act, Case, Review
 from dagrun.evaluate.cases.failures import WRONG_TYPE, failure_of
 from dagrun.evaluate.cases.matching import differences, fits, shown
 from dagrun.model.contracts.streams import ListStream
@@ -328,12 +328,13 @@ class PlayedCritic:
                 self._seen.add(id(call))
                 said = next((review for review in call.act.reviews if review.critic == self.name), None)
                 if said is not None:
+                    await _time_of(said)
                     return Verdict(said.result, reason=said.reason, confidence=said.confidence)
                 break
         return Verdict("pass")
 
 
-async def _time_of(act: Act) -> None:
+async def _time_of(act: Act | Review) -> None:
     if act.takes == FOREVER:
         await anyio.sleep_forever()
     elif act.takes == UNSTOPPABLE:
@@ -353,8 +354,8 @@ async def _cling() -> None:
 
 def _end(call: StandInCall, act: Act, context: ToolContext[Any]) -> Any:
     """Return or raise what the act says."""
-    if act.tokens or act.cost is not None:
-        context.report_usage(tokens=act.tokens, cost=act.cost)
+    if act.tokens is not None or act.cost is not None:
+        context.report_usage(tokens=act.tokens or 0, cost=act.cost)
     if act.confidence is not None:
         context.report_confidence(act.confidence)
     if act.surprise:
