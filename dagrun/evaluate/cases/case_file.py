@@ -23,6 +23,7 @@ Ending: TypeAlias = Literal[
 ]
 FOREVER: Final = "forever"
 UNSTOPPABLE: Final = "unstoppable"
+NOBODY: Final = "nobody"
 _ACT: Final = frozenset(("when", "takes", "return", "raise"))  # an object with one of these is an act, and no value
 
 
@@ -112,14 +113,14 @@ class PersonReply(_Part):
     """What a person answers, and after how long.
 
     Attributes:
-        choice: ``approve``, ``deny`` or ``escalate``.
+        choice: ``approve``, ``deny`` or ``escalate``; ``nobody``: there is nobody to answer now.
         value: The value that was asked for.
         takes: Seconds until the answer; ``forever`` for none.
         note: The reason, for the record.
         kind: The reply is only for questions of this kind, such as ``approval`` or ``effect``.
     """
 
-    choice: Literal["approve", "deny", "escalate"] = "approve"
+    choice: Literal["approve", "deny", "escalate", "nobody"] = "approve"
     value: Any = None
     takes: Seconds | Literal["forever"] = 0.0
     note: str = ""
@@ -186,8 +187,8 @@ class HostDeed(_Part):
         splice: Changes the plan: a patch.
         goal: Changes the goal.
         cancel: Cancels a step, by its id, or the whole run (``*``).
-        resume: Takes the run up again after its end, as `dagrun.resume` does: it ended in doubt. What follows is done
-            to the resumed run.
+        resume: Takes the run up again, as `dagrun.resume` does, after it has ended in doubt, or when it waits for
+            answers of people. What follows is done to the resumed run.
         reason: The reason of a cancellation, for the record.
     """
 
@@ -330,6 +331,8 @@ class Case(_CaseDefaults):
         plan: The plan: a file, or the plan itself.
         inputs: The inputs of the run.
         host: What the host does to the run while it goes on, in order.
+        letters: Whether people answer only when the run waits for nothing else: nobody is asked while it goes on, and
+            the answers are there when the host resumes it.
         runs: How often it runs: with the seeds *seed*, *seed* + 1, and so on.
         seed: The first seed, of the jitter of delays between attempts.
         exact: Whether an act with *when* is only for calls with all of these arguments and no others; ``{}`` for none.
@@ -344,6 +347,7 @@ class Case(_CaseDefaults):
     plan: str | dict[str, Any] | None = None
     inputs: dict[str, Any] = {}
     host: list[HostDeed] = []
+    letters: bool = False
     runs: Annotated[int, Field(ge=1, le=1_000)] = 1
     seed: int = 0
     exact: bool = False

@@ -15,7 +15,7 @@ from dagrun.evaluate.cases.host_deeds import run_with_host
 from dagrun.evaluate.cases.planner_replies import PlayedPlanner
 from dagrun.evaluate.cases.recorded_case import playable_events, recorded_case
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, StandInCall, scripts_of
-from dagrun.evaluate.cases.trial import Means
+from dagrun.evaluate.cases.trial import Means, letters_of
 from dagrun.model.event import Event, RunResumed, RunStarted
 from dagrun.model.journal import Journal
 from dagrun.model.plan import Plan
@@ -97,6 +97,7 @@ class Cassette:
         plan, on_event = given.pop("plan", self._means.plan), given.pop("on_event", None)
         if not self.case.host:
             return await run(plan, on_event=on_event, **given)
+        given["letters"] = letters_of(self.case)
         async with Engine(durations=given.pop("durations", None)) as engine:
             return await run_with_host(plan, self.case.host, self._world.strange, on_event or _ignore, engine, **given)
 

@@ -15,8 +15,10 @@ from dagrun.errors import CasesRefused, ContractError, SpliceRefused, StepNotFou
 from dagrun.evaluate.cases.case_file import HostDeed
 from dagrun.journal.memory import MemoryJournal
 from dagrun.model.event import AttemptEnded, Event, Reviewed, StepSettled
+from dagrun.model.journal import Journal
 from dagrun.model.outcome import Status
 from dagrun.model.patch import Patch
+from dagrun.model.question import Answer, AnswerLetter, Approver, Question
 from dagrun.model.signature import explain
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
@@ -42,6 +44,8 @@ async def run_with_host(
     strange: list[str],
     on_event: Callable[[Event], None],
     engine: Engine,
+    *,
+    letters: Approver | None = None,
     **options: Any,
 ) -> RunResult:
     """Carry out a plan while its host is busy.
@@ -52,6 +56,7 @@ async def run_with_host(
         strange: Is told of each deed that the run has refused, in a sentence.
         on_event: Is told each event.
         engine: Begins the run, and takes it up again.
+        letters: Answers the questions that are open when the run waits and is resumed.
         options: Options of the run.
 
     Raises:
@@ -59,19 +64,32 @@ async def run_with_host(
     """
     first, *later = _by_resume(list(zip(deeds, patches_of(deeds), strict=True)))
     if later and options.get("journal") is None:
-        options["journal"] = MemoryJournal()
+        options["journal"] = MemoryJournal()  # in which letters can lie
     host = _Host(strange, on_event)
     async with engine.start(plan, on_event=host.see, **options) as run:
         result = await host.attend(run, first)
+        pending = run.pending
     known = {name: option for name, option in options.items() if name in ResumeOptions.__annotations__}
     for todo in later:
-        if result.status is not Status.UNKNOWN:
+        if result.status not in (Status.UNKNOWN, Status.WAITING):
             strange.append(f"the host cannot resume the run, as it did: it has ended as {result.status}")
             break
+        if letters is not None:
+            await _post(options["journal"], result.run_id, pending, letters)
         host = _Host(strange, on_event)  # a step that is opened again has not ended
         async with engine.resume(result.run_id, on_event=host.see, **known) as run:
             result = await host.attend(run, todo)
+            pending = run.pending
     return result
+
+
+async def _post(journal: Journal, run_id: str, questions: Sequence[Question], letters: Approver) -> None:
+    """Answer questions while nobody holds their run."""
+    key = await journal.answer_key(run_id)
+    for question in questions:
+        answer = await letters(question)
+        if isinstance(answer, Answer):
+            await journal.post(run_id, AnswerLetter.of(question.id, answer, key).model_dump_json().encode())
 
 
 _Deed: TypeAlias = tuple[HostDeed, Patch | None]

@@ -16,10 +16,10 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
-from dagrun.decide.run_status import NO_APPROVER
 from dagrun.errors import ValueRefused
 from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE
 from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
+from dagrun.evaluate.cases.recorded_people import PeopleReader
 from dagrun.evaluate.cases.recorded_requests import RequestReader, whole_ms
 from dagrun.evaluate.cases.stand_in_world import called_with
 from dagrun.graph.build import build
@@ -32,7 +32,6 @@ from dagrun.model.effect import Effect
 from dagrun.model.event import Event, Opening
 from dagrun.model.outcome import ErrorKind, Outcome, State, Status
 from dagrun.model.patch import Add, edit_as_dict
-from dagrun.model.question import Question
 from dagrun.model.toolbox import COMPOSE, AnyTool, Toolbox
 from dagrun.model.value import Unavailable, decode
 
@@ -40,8 +39,6 @@ _NOT_CALLED: Final = ErrorKind.BAD_ARGUMENTS
 # The tool has returned, and what it returned is not on record.
 _UNSEEN: Final = frozenset((ErrorKind.SUCCESS_CONDITION, ErrorKind.CONDITION_MISMATCH))
 _ANY_CRITIC: Final = "a critic"  # of a review that was stopped, of which it is not on record who judges
-_RECONCILED: Final = "reconcile of "
-_ASKED_ANEW: Final = "it is asked"  # after the run was resumed
 
 
 @dataclass(slots=True)
@@ -73,12 +70,9 @@ class RecordedRun:
         opening: What it was opened with.
         graph: Its state at the end of the record.
         calls: The calls of tools, in the order of their begin.
-        people: What people answered, by step, or by the kind of a question about none.
-        reconcile: What tools said of calls in doubt, in order.
+        people: What people answered, and what tools said of calls in doubt.
         replies: What the planner answered.
         has_planner: Whether there was a planner to ask, whether or not it was asked.
-        questions: The questions that were asked.
-        asked_inside: Whether a tool has asked a person in the middle of its work.
         host: What the host did to the run while it ran, with the fields of a `HostDeed`.
         taken_over: Whether it has taken over outputs of the run that it retries.
         missing: What is not on record, though a case needs it, in words.
@@ -86,13 +80,10 @@ class RecordedRun:
 
     opening: Opening
     graph: LiveGraph
+    people: PeopleReader
     calls: list[CallOnRecord] = field(default_factory=list)
-    people: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    reconcile: dict[str, list[Any]] = field(default_factory=dict)
     replies: list[dict[str, Any]] = field(default_factory=list)
     has_planner: bool = False
-    questions: list[Question] = field(default_factory=list)
-    asked_inside: bool = False
     host: list[dict[str, Any]] = field(default_factory=list)
     taken_over: bool = False
     missing: list[str] = field(default_factory=list)
@@ -118,7 +109,9 @@ def read_run(run_id: str, recorded: Sequence[Event], tools: Toolbox | None = Non
     first = openings[0]
     plan = check_recorded_plan(first, recorded_toolbox(first), first.policy)
     graph = build(plan, first.inputs, None, Expected(plan)).graph
-    found = RecordedRun(openings[-1], graph, has_planner=not first.plan.steps)  # a goal has one, asked or not
+    found = RecordedRun(
+        openings[-1], graph, PeopleReader(graph), has_planner=not first.plan.steps
+    )  # a goal has one, asked or not
     fold(graph, _RecordReader(found, tools).watched(recorded), run_id)
     return found
 
@@ -146,7 +139,6 @@ class _RecordReader:
         self._held: dict[str, float] = {}  # by step: seconds in which its tool has waited for a person
         self._latest = ("", 0.0)  # the step that has ended last, and when
         self._done = 0.0  # when the host did something last
-        self._asked: dict[str, tuple[Question, float, bool]] = {}
         self._planner = RequestReader(run.graph)
 
     def watched(self, recorded: Iterable[Event]) -> Iterator[Event]:
@@ -155,6 +147,9 @@ class _RecordReader:
             yield event
             self._look(event)
         self._run.replies += self._planner.all_replies()
+        self._run.missing += self._run.people.missing
+        if self._graph.status is Status.WAITING and not self._graph.nodes:
+            self._run.missing.append("the plan to which nobody has agreed")
         self._run.has_planner = self._run.has_planner or self._planner.was_asked
 
     def _look(self, event: Event) -> None:
@@ -170,11 +165,13 @@ class _RecordReader:
             case events.ConfidenceReported():
                 self._open[event.step][0].act["confidence"] = event.confidence
             case events.QuestionAsked():
-                self._ask(event)
+                self._run.people.ask(event, is_inside=event.question.step in self._open)
             case events.QuestionAnswered():
-                self._answer(event)
+                held = self._run.people.answer(event)
+                self._held[event.step] = self._held.get(event.step, 0.0) + held
             case _:
                 self._look_at_host(event)
+                self._run.people.look(event)
                 self._planner.look(event)
 
     def _look_at_host(self, event: Event) -> None:
@@ -190,7 +187,7 @@ class _RecordReader:
                 self._run.missing.append("the answer: a ceiling was in the way of what composed it")
             case events.RunEnded():
                 self._has_ended = True
-            case events.RunResumed() if self._has_ended:
+            case events.RunResumed() if self._has_ended or self._run.people.is_waiting:
                 self._run.host.append({"resume": True})
                 self._latest, self._done, self._has_ended = ("", 0.0), event.at, False
             case events.StepSettled():
@@ -328,40 +325,6 @@ class _RecordReader:
         if self._graph.nodes[event.step].children is not None:
             self._joined[event.step] = event.at
         self._latest = (event.step, event.at)
-
-    # People -----------------------------------------------------------------------------------------------
-
-    def _ask(self, event: events.QuestionAsked) -> None:
-        question = event.question
-        is_inside = question.step in self._open
-        self._asked[question.id] = (question, event.at, is_inside)
-        self._run.questions.append(question)
-        self._run.asked_inside = self._run.asked_inside or is_inside
-
-    def _answer(self, event: events.QuestionAnswered) -> None:
-        question, asked, is_inside = self._asked[event.question]
-        if is_inside:
-            self._held[question.step] = self._held.get(question.step, 0.0) + event.at - asked
-            return  # a stand-in does not ask
-        answer = event.answer
-        if answer is None or event.reason:  # nobody has answered: in time, or at all
-            if not event.reason.startswith((NO_APPROVER, _ASKED_ANEW)):
-                self._reply(question, {"takes": FOREVER})
-            return
-        if event.hides_value:
-            self._run.missing.append(f"the value that a person gave for step {question.step}")
-        if answer.by.startswith(_RECONCILED):
-            applied = {"applied": answer.value}
-            said = self._run.reconcile.setdefault(question.tool, [])
-            said.append(applied if answer.choice == "approve" else False)
-            return
-        facts = {"value": answer.value, "takes": whole_ms(event.at - asked), "note": answer.note}
-        told = {name: fact for name, fact in facts.items() if fact not in (None, 0.0, "")}
-        self._reply(question, {"choice": answer.choice, **told})
-
-    def _reply(self, question: Question, reply: dict[str, Any]) -> None:
-        replies = self._run.people.setdefault(question.step or str(question.kind), [])
-        replies.append({**reply, "kind": str(question.kind)})
 
 
 def _is_last_step(event: events.Spliced) -> bool:

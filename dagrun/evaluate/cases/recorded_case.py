@@ -114,6 +114,7 @@ def _case(run_id: str, run: RecordedRun, recorded: Sequence[Event], redactor: Re
     assert isinstance(shown, RunStarted)
     assert shown.opening is not None
     opening = shown.opening
+    people = run.people.replies()
     facts = {
         **_begin(opening),
         "inputs": decode(opening.inputs) or {},
@@ -121,9 +122,10 @@ def _case(run_id: str, run: RecordedRun, recorded: Sequence[Event], redactor: Re
         "policy": _policy(run.opening),
         "planner": run.replies,
         "secrets": sorted(_secrets([run.replies, _begin(opening)])),
-        "people": _people(run),
+        "people": _people(people or {}),
+        "letters": run.people.by_letters,
         "host": run.host,
-        "reconcile": {tool: _short_list(_shortened(said)) for tool, said in run.reconcile.items()},
+        "reconcile": {tool: _short_list(_shortened(said)) for tool, said in run.people.reconcile.items()},
         "exact": bool(run.calls),
         "world": _world([call for call in run.calls if call.tool != COMPOSE]),
         "compose": _short_list(_shortened([call.act for call in run.calls if call.tool == COMPOSE])),
@@ -131,7 +133,7 @@ def _case(run_id: str, run: RecordedRun, recorded: Sequence[Event], redactor: Re
     }
     name = re.sub(r"[^A-Za-z0-9_.:-]", "-", run_id)
     # Nobody who answers is not nobody who can be asked.
-    kept = {"world", *(["people"] if run.questions else []), *(["planner"] if run.has_planner else [])}
+    kept = {"world", *([] if people is None else ["people"]), *(["planner"] if run.has_planner else [])}
     return {"id": name, **{key: fact for key, fact in facts.items() if fact or key in kept}}
 
 
@@ -166,10 +168,10 @@ def _secrets(part: Any) -> Iterator[str]:
             yield from _secrets(inner)
 
 
-def _people(run: RecordedRun) -> dict[str, Any]:
+def _people(told_by: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
     """Return the replies of people, as short as can be: an approval that took no time is a word."""
     found: dict[str, Any] = {}
-    for name, replies in run.people.items():
+    for name, replies in told_by.items():
         one_kind = len({reply["kind"] for reply in replies}) == 1 and replies[0]["kind"] == Asked.APPROVAL
         told = [{key: part for key, part in reply.items() if key != "kind" or not one_kind} for reply in replies]
         short = [reply["choice"] if reply.keys() == {"choice"} else reply for reply in told]
@@ -237,8 +239,9 @@ def _expect(run: RecordedRun, recorded: Sequence[Event]) -> dict[str, Any]:
     if run.replies:
         count = sum(event.origin == "planner" and event.request > 0 for event in recorded if isinstance(event, Spliced))
         expected["patches"] = {"at_least": count, "at_most": count}
-    if not run.asked_inside and not any(question.kind is Asked.PATCH for question in run.questions):
-        expected["escalates"] = bool(run.questions) or graph.status in (Status.ESCALATED, Status.WAITING)
+    questions = run.people.questions
+    if not run.people.asked_inside and not any(question.kind is Asked.PATCH for question in questions):
+        expected["escalates"] = bool(questions) or graph.status in (Status.ESCALATED, Status.WAITING)
     return {name: part for name, part in expected.items() if name == "output" or part not in ({}, [])}
 
 

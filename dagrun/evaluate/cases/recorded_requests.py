@@ -80,7 +80,8 @@ class RecordedRequest:
             found |= self._proposal()
         if self.more:
             found["more"] = True
-        if self.result not in ("applied", "unchanged"):
+        is_good = self.result in ("applied", "unchanged") or (self.result == "denied" and self.is_draft and self.edits)
+        if not is_good:  # a person who did not agree to the first plan says so again
             found["refuse" if self.result == "refused" or self.edits else "fail"] = self.reason or self.result
         return found
 

@@ -147,7 +147,7 @@ class Means:
             "planner": self.make_planner(world),
             "compose": world.composer(),
         }
-        if case.people is not None:
+        if case.people is not None and not case.letters:
             found["approver"] = approver_of(case.people)
         if case.secrets:
             found["secrets"] = {name: f"the made-up secret {name}" for name in case.secrets}
@@ -172,6 +172,7 @@ async def carry_out(
         given: dict[str, Any] = {"tools": world.toolbox(), "seed": seed, **means.options(world), **options}
         async with Engine(budget=budget) as engine:
             if means.case.host:
+                given["letters"] = letters_of(means.case)
                 return await run_with_host(means.plan, means.case.host, world.strange, events.append, engine, **given)
             return await engine.run(means.plan, on_event=events.append, **given)
 
@@ -220,6 +221,11 @@ def _bounded(on_spin: Callable[[], object]) -> AbstractContextManager[None]:
     return loop.bounded(_MAX_TURNS, on_spin) if isinstance(loop, VirtualClockLoop) else nullcontext()
 
 
+def letters_of(case: Case) -> Approver | None:
+    """Return the person who answers while the run of a case waits; `None` if there is none."""
+    return approver_of(case.people or {}) if case.letters else None
+
+
 def approver_of(replies: Mapping[str, Sequence[PersonReply]]) -> Approver:
     """Return the person of a case: it answers by step, then by tool, by kind of question, and by ``*``."""
     given: Counter[tuple[str, str]] = Counter()
@@ -237,6 +243,8 @@ def approver_of(replies: Mapping[str, Sequence[PersonReply]]) -> Approver:
         if reply.takes == FOREVER:
             await anyio.sleep_forever()
         await anyio.sleep(float(reply.takes))
+        if reply.choice == "nobody":
+            return None
         return Answer(reply.choice, reply.value, "the people of the case", reply.note, question.checklist)
 
     return answer
