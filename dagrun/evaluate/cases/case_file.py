@@ -153,6 +153,9 @@ class PlannerReply(_Part):
         refuse: The answer is no valid one, for this reason; steps of *plan* may have begun.
         busy: Why its model has no answer now; it is asked again.
         fail: Why it has no answer.
+        kind: Who goes on after *fail*, as in `CannotPlan`: ``person`` for people, ``ceiling`` if a limit is reached.
+        tokens: What its models use.
+        cost: What that costs.
     """
 
     about: list[str] = []
@@ -163,6 +166,9 @@ class PlannerReply(_Part):
     refuse: str | None = None
     busy: str | None = None
     fail: str | None = None
+    kind: Literal["cannot", "person", "ceiling"] = "cannot"
+    tokens: Count | None = None
+    cost: Seconds | None = None
 
     @model_validator(mode="after")
     def _one_answer(self) -> PlannerReply:

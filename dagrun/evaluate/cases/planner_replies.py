@@ -14,6 +14,7 @@ from dagrun.model.patch import Add, Patch
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Brief, RevisedBy
 from dagrun.model.signature import explain
+from dagrun.model.usage import METER
 
 
 class PlayedPlanner:
@@ -54,23 +55,26 @@ class PlayedPlanner:
 
 
 async def _whole(reply: PlannerReply, patch: Patch | None) -> Patch | None:
-    await _time_of(reply)
+    await _work_of(reply)
     if reply.busy is not None:
         raise ModelError(reply.busy, is_transient=True)
     if reply.fail is not None:
-        raise CannotPlan(reply.fail)
+        raise CannotPlan(reply.fail, reply.kind)
     return patch
 
 
 async def _half(reply: PlannerReply, patch: Patch | None) -> AsyncIterator[Patch]:
     """Hand out what could be used of an answer that is none: its steps may start before that is known."""
-    await _time_of(reply)
+    await _work_of(reply)
     if patch is not None:
         yield patch
     raise PlanRefused([Problem("DR420", "", {"reason": str(reply.refuse)})])
 
 
-async def _time_of(reply: PlannerReply) -> None:
+async def _work_of(reply: PlannerReply) -> None:
+    """Charge what the models of the planner use, and take its time."""
+    if reply.tokens is not None or reply.cost is not None:
+        METER.get().reserve("the planner of the case", reply.tokens, reply.cost).settle(reply.tokens, reply.cost)
     if reply.takes == FOREVER:
         await anyio.sleep_forever()
     await anyio.sleep(float(reply.takes))

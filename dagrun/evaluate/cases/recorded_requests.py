@@ -9,14 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from dagrun.errors import OverCeiling
 from dagrun.evaluate.cases.case_file import FOREVER
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model import event as events
 from dagrun.model.event import Event
-from dagrun.model.outcome import ErrorKind
+from dagrun.model.outcome import ErrorKind, Status
 from dagrun.model.patch import Add, edit_as_dict
+
+_NO_ROOM: Final = OverCeiling.__name__
+_KINDS: Final = {Status.ESCALATED: "person", Status.OVER_BUDGET: "ceiling"}
 
 
 def whole_ms(value: float) -> float:
@@ -26,24 +30,35 @@ def whole_ms(value: float) -> float:
 
 @dataclass(slots=True)
 class _RecordedAnswer:
-    """A call of the planner: how long it took, and why its answer was not used, if it was not."""
+    """A call of the planner: how long it took, what its models used, and why its answer was not used, if it was not."""
 
     seconds: float
     fault: str
-    was_late: bool
+    kind: ErrorKind | None
+    error: str
+    used: dict[str, Any]
     refused: str = ""
     was_handed_on: bool = False
 
+    @property
+    def was_late(self) -> bool:
+        return self.kind is ErrorKind.TIMEOUT and not self.error
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return ({"takes": seconds} if (seconds := whole_ms(self.seconds)) else {}) | self.used
+
     def reply(self) -> dict[str, Any]:
         """Return what stands for an answer after which the planner was asked again; nothing if it did not count."""
-        takes = {"takes": seconds} if (seconds := whole_ms(self.seconds)) else {}
         if self.was_handed_on:
             return {}
-        if self.was_late:
-            return {"takes": FOREVER}
-        return (
-            {**takes, "refuse": self.refused} if self.refused else {**takes, "busy": self.fault} if self.fault else {}
-        )
+        if self.was_late or self.kind is ErrorKind.CANCELLED:
+            return {"takes": FOREVER, **self.used}
+        if self.error == _NO_ROOM:
+            return {**self.facts, "fail": self.fault, "kind": "ceiling"}
+        if self.refused:
+            return {**self.facts, "refuse": self.refused}
+        return {**self.facts, "busy": self.fault} if self.fault else {}
 
 
 @dataclass(slots=True)
@@ -59,6 +74,7 @@ class RecordedRequest:
     reason: str = ""
     why: str = ""
     more: bool = False
+    kind: str = ""
 
     def replies(self) -> Iterator[dict[str, Any]]:
         """Yield the replies to its calls, with the fields of a `PlannerReply`."""
@@ -66,16 +82,17 @@ class RecordedRequest:
             return  # it was cut off, and made once more after the run was resumed
         about = [step for step in self.about if step]
         named = {"about": about} if about else {}
-        yield from (named | reply for call in self.calls[:-1] if (reply := call.reply()))
-        yield named | self._last()
+        is_open = self.result in ("", "stopped") and not self.edits
+        ended = self.calls if is_open else self.calls[:-1]
+        yield from (named | reply for call in ended if (reply := call.reply()))
+        yield named | ({"takes": FOREVER} if is_open else self._last())
 
     def _last(self) -> dict[str, Any]:
         last = self.calls[-1] if self.calls else None
-        is_open = self.result in ("", "stopped") and not self.edits
-        if is_open or ((last is None or last.was_late) and not self.edits):
-            return {"takes": FOREVER}
-        takes = 0.0 if last is None else whole_ms(last.seconds)
-        found: dict[str, Any] = {"takes": takes} if takes else {}
+        if (last is None or last.was_late) and not self.edits:
+            return {"takes": FOREVER, **({} if last is None else last.used)}
+        # What it had written before its time was over, it had written earlier, but when is not on record.
+        found = {} if last is None else last.used if last.was_late else last.facts
         if self.edits or self.answer:
             found |= self._proposal()
         if self.more:
@@ -83,6 +100,8 @@ class RecordedRequest:
         is_good = self.result in ("applied", "unchanged") or (self.result == "denied" and self.is_draft and self.edits)
         if not is_good:  # a person who did not agree to the first plan says so again
             found["refuse" if self.result == "refused" or self.edits else "fail"] = self.reason or self.result
+        if "fail" in found and self.kind:
+            found["kind"] = self.kind
         return found
 
     def _proposal(self) -> dict[str, Any]:
@@ -107,7 +126,9 @@ class RequestReader:
     def __init__(self, graph: LiveGraph) -> None:
         self.was_asked = False
         self._graph = graph
-        self._replies: list[dict[str, Any]] = []
+        self._closed: list[RecordedRequest] = []
+        self._used: dict[int, tuple[int | None, float | None]] = {}  # by model call: what it has used, at the most
+        self._is_asked = False
         self._requests: dict[int, RecordedRequest] = {}
         self._called: _RecordedAnswer | None = None  # the last call that has ended
         self._first: RecordedRequest | None = None  # about the goal, which has no number
@@ -115,7 +136,7 @@ class RequestReader:
     def all_replies(self) -> list[dict[str, Any]]:
         """Return the replies, with the fields of a `PlannerReply`, at the end of the record."""
         still_open = (*self._requests.values(), *([] if self._first is None else [self._first]))
-        return [*self._replies, *(reply for request in still_open for reply in request.replies())]
+        return [reply for request in (*self._closed, *still_open) for reply in request.replies()]
 
     def look(self, event: Event) -> None:
         """Note what an event says of the planner."""
@@ -129,15 +150,23 @@ class RequestReader:
                 self._requests[event.number] = RecordedRequest(event.steps)
             case events.DraftEnded() | events.ReplanEnded():
                 self._close(event)
+            case events.RunStopping() if self._closed and event.reason.endswith(self._closed[-1].reason):
+                self._closed[-1].kind = _KINDS.get(event.status, "")
             case _:
                 self._look_at_answer(event)
 
     def _look_at_answer(self, event: Event) -> None:
         match event:
+            case events.PlannerAsked():
+                self._is_asked = True
+            case events.ModelReserved() if self._is_asked:  # else it is a model that judges
+                self._used[event.number] = (event.tokens, event.cost)
+            case events.ModelCharged() if event.number in self._used and (event.tokens, event.cost) != (None, None):
+                self._used[event.number] = (event.tokens, event.cost)
             case events.PlannerCalled():
-                failure = event.failure
-                was_late = failure is not None and failure.kind is ErrorKind.TIMEOUT and not failure.error
-                self._called = _RecordedAnswer(event.seconds, event.fault, was_late)
+                self._is_asked, failure = False, event.failure
+                kind, error = (None, "") if failure is None else (failure.kind, failure.error)
+                self._called = _RecordedAnswer(event.seconds, event.fault, kind, error, self._usage())
                 if (request := self._request(event.request)) is not None:  # else it was told to stop, and ended late
                     request.calls.append(self._called)
             case events.PatchRefused() if event.origin == "planner" and self._called is not None:
@@ -150,6 +179,13 @@ class RequestReader:
                 request.edits += event.edits
                 request.why = event.reason
                 request.answer |= {"output": event.output} if event.changes_output else {}
+
+    def _usage(self) -> dict[str, Any]:
+        """Return what the models of the call that has ended have used, with the fields of a `PlannerReply`."""
+        used, self._used = [*self._used.values()], {}
+        tokens = sum(tokens or 0 for tokens, _ in used)
+        costs = [cost for _, cost in used if cost is not None]
+        return {**({"tokens": tokens} if tokens else {}), **({"cost": sum(costs)} if costs else {})}
 
     def _request(self, number: int) -> RecordedRequest | None:
         """Return a request that is open; the one about the goal is opened by what is known of it first."""
@@ -169,4 +205,4 @@ class RequestReader:
             request = None  # the planner was not asked
         if request is not None:
             request.result, request.reason, request.more = event.result, event.reason, event.more
-            self._replies += request.replies()
+            self._closed.append(request)
