@@ -22,6 +22,7 @@ class Ended:
 
 
 NO_APPROVER: Final = "no approver"
+UNKNOWN_TOOL: Final = "the planner asks for a tool that the run does not have"
 _NAMED: Final = 10  # of each kind
 
 

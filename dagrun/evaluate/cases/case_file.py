@@ -147,6 +147,8 @@ class PlannerReply(_Part):
     Attributes:
         about: The steps that it is asked about; empty for a goal: its first plan, or more of it.
         takes: Seconds until the answer; ``forever`` for none.
+        at: Seconds after which each step of *plan* comes, as each starts while the rest is written; left out, all come
+            at the end.
         plan: The whole plan, for a goal.
         patch: Edits of the plan, as in ``dagrun schema patch``.
         more: Whether it wants to be asked again when all of the plan has ended.
@@ -160,6 +162,7 @@ class PlannerReply(_Part):
 
     about: list[str] = []
     takes: Seconds | Literal["forever"] = 0.0
+    at: list[Seconds] = []
     plan: dict[str, Any] | None = None
     patch: dict[str, Any] | None = None
     more: bool = False
@@ -175,6 +178,10 @@ class PlannerReply(_Part):
         given = [name for name in ("plan", "patch", "fail") if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"a reply has {' or '.join(given)}, not both")
+        if self.kind != "cannot" and self.fail is None:
+            raise ValueError("kind is for a reply with fail")
+        if self.at and self.plan is None:
+            raise ValueError("at is for a reply with a plan, whose steps start as they come")
         return self
 
 

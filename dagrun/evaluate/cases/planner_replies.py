@@ -42,7 +42,7 @@ class PlayedPlanner:
             self._strange.append(text)
             return _whole(PlannerReply(fail=text), None)
         self._left.remove(found)
-        return _whole(*found) if found[0].refuse is None else _half(*found)
+        return _whole(*found) if found[0].refuse is None and not found[0].at else _streamed(*found)
 
     def _why_none(self, about: set[str]) -> str:
         """Say that there is no reply, and which one is nearest: that with the most steps in common."""
@@ -55,7 +55,8 @@ class PlayedPlanner:
 
 
 async def _whole(reply: PlannerReply, patch: Patch | None) -> Patch | None:
-    await _work_of(reply)
+    _charge(reply)
+    await _time_of(reply, anyio.current_time())
     if reply.busy is not None:
         raise ModelError(reply.busy, is_transient=True)
     if reply.fail is not None:
@@ -63,21 +64,33 @@ async def _whole(reply: PlannerReply, patch: Patch | None) -> Patch | None:
     return patch
 
 
-async def _half(reply: PlannerReply, patch: Patch | None) -> AsyncIterator[Patch]:
-    """Hand out what could be used of an answer that is none: its steps may start before that is known."""
-    await _work_of(reply)
+async def _streamed(reply: PlannerReply, patch: Patch | None) -> AsyncIterator[Patch]:
+    """Hand out an answer as it is written, or what could be used of one that is none: its steps may start before."""
+    began = anyio.current_time()
+    _charge(reply)
+    rest: Patch | None = patch
     if patch is not None:
-        yield patch
-    raise PlanRefused([Problem("DR420", "", {"reason": str(reply.refuse)})])
+        for seconds, edit in zip(reply.at, patch.edits, strict=False):
+            await anyio.sleep_until(began + seconds)
+            yield Patch(edits=[edit])
+        rest = patch.model_copy(update={"edits": patch.edits[len(reply.at) :]})
+    await _time_of(reply, began)
+    if rest is not None:
+        yield rest
+    if reply.refuse is not None:
+        raise PlanRefused([Problem("DR420", "", {"reason": reply.refuse})])
 
 
-async def _work_of(reply: PlannerReply) -> None:
-    """Charge what the models of the planner use, and take its time."""
+def _charge(reply: PlannerReply) -> None:
+    """Charge what the models of the planner use."""
     if reply.tokens is not None or reply.cost is not None:
         METER.get().reserve("the planner of the case", reply.tokens, reply.cost).settle(reply.tokens, reply.cost)
+
+
+async def _time_of(reply: PlannerReply, began: float) -> None:
     if reply.takes == FOREVER:
         await anyio.sleep_forever()
-    await anyio.sleep(float(reply.takes))
+    await anyio.sleep_until(began + float(reply.takes))
 
 
 def _named(steps: set[str]) -> str:

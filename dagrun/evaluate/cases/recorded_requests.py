@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dagrun.errors import OverCeiling
+from dagrun.decide.run_status import UNKNOWN_TOOL
+from dagrun.errors import CannotPlan, OverCeiling
 from dagrun.evaluate.cases.case_file import FOREVER
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model import event as events
@@ -19,7 +20,7 @@ from dagrun.model.event import Event
 from dagrun.model.outcome import ErrorKind, Status
 from dagrun.model.patch import Add, edit_as_dict
 
-_NO_ROOM: Final = OverCeiling.__name__
+_LAST_WORDS: Final = frozenset((CannotPlan.__name__, OverCeiling.__name__))  # after which it is not asked again
 _KINDS: Final = {Status.ESCALATED: "person", Status.OVER_BUDGET: "ceiling"}
 
 
@@ -39,6 +40,11 @@ class _RecordedAnswer:
     used: dict[str, Any]
     refused: str = ""
     was_handed_on: bool = False
+    ends: str = ""  # what the run comes to with it, as in `CannotPlan`
+
+    @property
+    def message(self) -> str:
+        return self.fault.partition(": ")[2] or self.fault
 
     @property
     def was_late(self) -> bool:
@@ -54,8 +60,9 @@ class _RecordedAnswer:
             return {}
         if self.was_late or self.kind is ErrorKind.CANCELLED:
             return {"takes": FOREVER, **self.used}
-        if self.error == _NO_ROOM:
-            return {**self.facts, "fail": self.fault, "kind": "ceiling"}
+        if self.error in _LAST_WORDS:
+            kind = {"kind": self.ends} if self.ends else {}
+            return {**self.facts, "fail": self.message, **kind}
         if self.refused:
             return {**self.facts, "refuse": self.refused}
         return {**self.facts, "busy": self.fault} if self.fault else {}
@@ -75,6 +82,7 @@ class RecordedRequest:
     why: str = ""
     more: bool = False
     kind: str = ""
+    came: list[float] = field(default_factory=list)
 
     def replies(self) -> Iterator[dict[str, Any]]:
         """Yield the replies to its calls, with the fields of a `PlannerReply`."""
@@ -91,10 +99,15 @@ class RecordedRequest:
         last = self.calls[-1] if self.calls else None
         if (last is None or last.was_late) and not self.edits:
             return {"takes": FOREVER, **({} if last is None else last.used)}
-        # What it had written before its time was over, it had written earlier, but when is not on record.
-        found = {} if last is None else last.used if last.was_late else last.facts
+        found = {} if last is None else last.facts
+        if self.kind and self.result == "refused" and not self.edits:
+            return {**found, "fail": self.reason, "kind": self.kind}  # it asked for a tool that there is not
+        if last is not None and last.was_late:
+            found["takes"] = FOREVER
         if self.edits or self.answer:
             found |= self._proposal()
+        if self.came and (last is None or last.was_late or self.came[0] < last.seconds - 0.001):
+            found["at"] = list(map(whole_ms, self.came))
         if self.more:
             found["more"] = True
         is_good = self.result in ("applied", "unchanged") or (self.result == "denied" and self.is_draft and self.edits)
@@ -129,6 +142,7 @@ class RequestReader:
         self._closed: list[RecordedRequest] = []
         self._used: dict[int, tuple[int | None, float | None]] = {}  # by model call: what it has used, at the most
         self._is_asked = False
+        self._asked = 0.0  # when it was called last
         self._requests: dict[int, RecordedRequest] = {}
         self._called: _RecordedAnswer | None = None  # the last call that has ended
         self._first: RecordedRequest | None = None  # about the goal, which has no number
@@ -150,15 +164,27 @@ class RequestReader:
                 self._requests[event.number] = RecordedRequest(event.steps)
             case events.DraftEnded() | events.ReplanEnded():
                 self._close(event)
-            case events.RunStopping() if self._closed and event.reason.endswith(self._closed[-1].reason):
-                self._closed[-1].kind = _KINDS.get(event.status, "")
+            case events.RunStopping():
+                self._note_why(event)
             case _:
                 self._look_at_answer(event)
+
+    def _note_why(self, event: events.RunStopping) -> None:
+        """Note whether it is for what the planner has said that the run stops, and who goes on."""
+        kind, closed = _KINDS.get(event.status, ""), self._closed[-1] if self._closed else None
+        if (
+            self._called is not None
+            and self._called.error in _LAST_WORDS
+            and event.reason.endswith(self._called.message)
+        ):
+            self._called.ends = kind
+        if closed is not None and closed.reason and (event.reason.endswith(closed.reason) or _asks_in_vain(event)):
+            closed.kind = kind
 
     def _look_at_answer(self, event: Event) -> None:
         match event:
             case events.PlannerAsked():
-                self._is_asked = True
+                self._is_asked, self._asked = True, event.at
             case events.ModelReserved() if self._is_asked:  # else it is a model that judges
                 self._used[event.number] = (event.tokens, event.cost)
             case events.ModelCharged() if event.number in self._used and (event.tokens, event.cost) != (None, None):
@@ -177,6 +203,8 @@ class RequestReader:
                 request = self._request(event.request)
                 assert request is not None, "what is spliced was asked for"
                 request.edits += event.edits
+                if request is self._first:  # else all of it comes at once
+                    request.came += [event.at - self._asked] * len(event.edits)
                 request.why = event.reason
                 request.answer |= {"output": event.output} if event.changes_output else {}
 
@@ -206,3 +234,7 @@ class RequestReader:
         if request is not None:
             request.result, request.reason, request.more = event.result, event.reason, event.more
             self._closed.append(request)
+
+
+def _asks_in_vain(event: events.RunStopping) -> bool:
+    return event.reason.startswith(UNKNOWN_TOOL)

@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from dagrun.decide.recovery import retry_delay
+from dagrun.decide.run_status import UNKNOWN_TOOL
 from dagrun.errors import CannotPlan, ModelError, NoRoute, OverCeiling, PlanRefused, Problem, first_lines, shorten
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches.plan_to_patch import patch_of
@@ -201,7 +202,7 @@ class PlannerCalls:
         if self._policy.unknown_tools != "escalate":
             return ""
         wanted = [problem.sentence for problem in problems if problem.code in _UNKNOWN_TOOL]
-        return f"the planner asks for a tool that the run does not have: {wanted[0]}" if wanted else ""
+        return f"{UNKNOWN_TOOL}: {wanted[0]}" if wanted else ""
 
     def may_try_again(self, request: PlannerRequest, problems: Sequence[Problem]) -> bool:
         """Take note that an answer was refused; return whether a planner may be asked again, this one or the next."""

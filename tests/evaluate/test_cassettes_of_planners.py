@@ -1,0 +1,157 @@
+"""A recorded run comes to the same again: plans that run while they are written, and planners that cannot go on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import ValidationError
+
+import dagrun
+from dagrun import (
+    Add,
+    Brief,
+    CannotPlan,
+    Cassette,
+    MemoryJournal,
+    ModelError,
+    Patch,
+    Policy,
+    RetryRule,
+    Status,
+    Step,
+    tool,
+)
+from dagrun.evaluate.cases.case_file import PlannerReply
+from dagrun.model.usage import METER
+from dagrun.testing import run_virtual
+from played_again import differs_again
+
+pytestmark = pytest.mark.real_time  # a virtual clock of its own
+
+
+@tool(effect="read")
+async def nap(seconds: float) -> float:
+    """Take a time."""
+    await anyio.sleep(seconds)
+    return seconds
+
+
+def step(id_: str, seconds: float = 1.0, **more: Any) -> Step:
+    return Step(id=id_, tool="nap", args={"seconds": seconds}, **more)
+
+
+def unknown(id_: str) -> Step:
+    return Step(id=id_, tool="fly")
+
+
+class Planner:
+    """Says one thing after the other: edits as it writes them, with seconds between them, and an exception at the end.
+
+    Args:
+        answers: An answer for each time that it is asked.
+        tokens: What its model uses in each.
+    """
+
+    def __init__(self, *answers: list[Any], tokens: int | None = None) -> None:
+        self._answers = list(answers)
+        self._tokens = tokens
+
+    async def revise(self, brief: Brief) -> AsyncIterator[Add | Patch]:
+        """Write."""
+        if self._tokens is not None:
+            METER.get().reserve("a-model", 60, None).settle(self._tokens or None, None)
+        for part in self._answers.pop(0):
+            if isinstance(part, Exception):
+                raise part
+            if isinstance(part, Step):
+                yield Add(step=part)
+            elif isinstance(part, Patch):
+                yield part
+            else:
+                await anyio.sleep(part)
+
+
+Kind = Callable[[MemoryJournal], Awaitable[object]]
+
+
+def goal(wanted: Status, *answers: list[Any], tokens: int | None = None, **options: Any) -> Kind:
+    """Return what carries out a goal as run "r", and sees that it ends as *wanted*."""
+
+    async def kind(journal: MemoryJournal) -> None:
+        planner = Planner(*(list(answer) for answer in answers), tokens=tokens)
+        policy = Policy(**options)
+        facts: dict[str, Any] = {"planner": planner, "policy": policy, "journal": journal, "run_id": "r"}
+        result = await dagrun.run(goal="rest", tools=[nap], **facts)
+        assert result.status is wanted, result.reason
+
+    return kind
+
+
+async def cancelled_before_the_rest_is_written(journal: MemoryJournal) -> None:
+    """The host cancels a step whose plan is still being written."""
+    planner = Planner([step("a", 50), 2, step("b", 1, depends_on=("a",)), 1])
+    async with dagrun.start(goal="rest", tools=[nap], planner=planner, journal=journal, run_id="r") as run:
+        await anyio.sleep(1)
+        run.cancel("a")
+        await run.result()
+
+
+BUSY = ModelError("too many requests", is_transient=True)
+MORE = Patch(edits=[], more=True)
+KINDS: dict[str, Kind] = {
+    "cancelled while it is written": cancelled_before_the_rest_is_written,
+    "too late with the rest": goal(
+        Status.OVER_BUDGET, [step("a"), 99, step("b")], max_planner_calls=1, planner_timeout=9.0
+    ),
+    "for people": goal(Status.ESCALATED, [CannotPlan("your turn", "person")]),
+    "at a limit of its own": goal(Status.OVER_BUDGET, [1, CannotPlan("20 steps", "ceiling")]),
+    "not at all": goal(Status.FAILED, [CannotPlan("no idea")]),
+    "for people later": goal(Status.ESCALATED, [step("a"), MORE], [CannotPlan("sign it", "person")]),
+    "not at all later": goal(Status.FAILED, [step("a"), MORE], [CannotPlan("no idea")]),
+    "with a tool that there is not": goal(Status.ESCALATED, [unknown("a")], unknown_tools="escalate"),
+    "busy until no call is left": goal(
+        Status.OVER_BUDGET, [BUSY], [BUSY], max_planner_calls=2, retry=RetryRule(max_attempts=9)
+    ),
+    "no room for its model": goal(
+        Status.OVER_BUDGET, [step("a", 9), 1, unknown("b")], [step("c")], tokens=50, max_tokens=100
+    ),
+    "no room for a model that reports nothing": goal(
+        Status.OVER_BUDGET, [step("a", 9), 1, unknown("b")], [step("c")], tokens=0, max_tokens=100
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_run_comes_to_the_same_again(kind: Kind) -> None:
+    """No planner is asked."""
+    assert differs_again(kind) == []
+
+
+def test_it_takes_as_long_and_uses_as_much_again() -> None:
+    """Its first step ran while the second was written, and the model of its planner was paid for."""
+
+    async def main() -> list[Any]:
+        journal = MemoryJournal()
+        await goal(Status.SUCCEEDED, [1, step("a", 5), 3, step("b", 2, depends_on=("a",)), 1], tokens=40)(journal)
+        cassette = await Cassette.from_journal("r", journal=journal)
+        result = await cassette.run()
+        assert isinstance(cassette.case.planner, list)
+        return [result.makespan, result.tokens, cassette.case.planner[0].at]
+
+    assert run_virtual(main) == [8.0, 40, [1.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"kind": "person", "patch": {"edits": []}}, "kind is for a reply with fail"),
+        ({"at": [1.0], "fail": "no"}, "at is for a reply with a plan"),
+    ],
+)
+def test_what_goes_with_nothing_is_told(fields: dict[str, Any], words: str) -> None:
+    """Else it would be ignored."""
+    with pytest.raises(ValidationError, match=words):
+        PlannerReply.model_validate(fields)
