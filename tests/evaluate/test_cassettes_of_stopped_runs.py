@@ -21,12 +21,14 @@ from dagrun import (
     Replace,
     Status,
     Step,
+    ToolContext,
     ToolError,
     tool,
 )
 from dagrun.errors import CasesRefused
 from dagrun.evaluate.cases.recorded_case import recorded_case
 from dagrun.model.codec.event_codec import events_of
+from dagrun.model.event import AttemptStarted, Event
 from dagrun.model.question import AnswerLetter
 from dagrun.testing import run_virtual
 from played_again import differs_again
@@ -170,3 +172,158 @@ def test_a_first_plan_that_nobody_has_agreed_to_see_begun_is_not_on_record() -> 
             await case_of(journal)
 
     run_virtual(main)
+
+
+# What became of calls in doubt ----------------------------------------------------------------------------------------
+
+
+async def was_written(key: str) -> bool | None:
+    """Know it of the second call that is asked about, and not of the first."""
+    ASKED.append(key)
+    await anyio.sleep(0.5)
+    return None if len(ASKED) == 1 else False
+
+
+ASKED: list[str] = []
+
+
+@tool(effect="effectful", reconcile=was_written)
+async def write(text: str, context: ToolContext) -> str:
+    """Write it; it is not known whether it is written, the first time."""
+    await anyio.sleep(1)
+    if context.attempt == 1:
+        raise ConnectionError("the line is dead")
+    return text
+
+
+async def found_out_and_told(journal: MemoryJournal) -> None:
+    """Of one call a person knows that it took effect, of the other its tool that it did not."""
+    ASKED.clear()
+    steps = [
+        Step(id=id_, tool="write", args={"text": id_}, depends_on=after) for id_, after in (("a", ()), ("b", ("a",)))
+    ]
+    result = await dagrun.run(Plan(steps=steps), tools=[write], approver=knows, journal=journal, run_id="r")
+    assert result.output == "b"
+    assert [len(step.attempts) for step in result.steps.values()] == [1, 2]
+
+
+async def knows(question: Question) -> Answer:
+    """Say that it took effect."""
+    return Answer("approve", "written", by="ann")
+
+
+def test_what_a_tool_says_of_a_call_in_doubt_is_of_this_step() -> None:
+    """Of the other step it knows nothing, so a person is asked."""
+    assert differs_again(found_out_and_told) == []
+
+
+@tool(effect="effectful")
+async def begin(text: str) -> str:
+    """Take it back when told to stop."""
+    try:
+        await anyio.sleep(9)
+    except anyio.get_cancelled_exc_class():
+        raise ToolError("taken back") from None
+    return text
+
+
+async def taken_back(journal: MemoryJournal) -> None:
+    """The run is cancelled, and nothing is in doubt."""
+    plan = Plan(steps=[Step(id="a", tool="begin", args={"text": "x"})])
+    async with dagrun.start(plan, tools=[begin], journal=journal, run_id="r") as run:
+        await anyio.sleep(1)
+        run.cancel()
+        assert (await run.result()).status is Status.CANCELLED
+
+
+def test_a_call_that_was_taken_back_as_it_was_stopped_is_not_in_doubt() -> None:
+    assert differs_again(taken_back) == []
+
+
+# Changed and stopped while it went on --------------------------------------------------------------------------------
+
+
+@tool(effect="read")
+async def refuse() -> str:
+    """Do nothing."""
+    raise ToolError("no")
+
+
+class Quick:
+    """Puts another step in the place of the one that has failed, or writes a plan."""
+
+    async def revise(self, brief: Brief) -> Patch | None:
+        """Answer at once."""
+        (step,) = {trigger.step for trigger in brief.triggers}
+        new = Step(id=f"{step}2", tool="look", args={"what": "y"})
+        return Patch(edits=[Replace(id=step, step=new) if step else Add(step=new)])
+
+
+async def record_patched(journal: MemoryJournal, run: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+    """Let a person look at every patch for 5 seconds, and agree to all but the first."""
+    seen: list[Question] = []
+
+    async def agree(question: Question) -> bool:
+        seen.append(question)
+        await anyio.sleep(5)
+        return len(seen) > 1
+
+    policy, tools = Policy(approve_patches="always"), (*TOOLS, refuse)
+    await run({"planner": Quick(), "approver": agree, "policy": policy, "journal": journal, "tools": tools})
+    assert [question.kind for question in seen] == ["patch", "patch"]
+
+
+async def one_patch_refused(journal: MemoryJournal) -> None:
+    """The patch for c is refused, that for d agreed to."""
+
+    async def run(options: dict[str, Any]) -> None:
+        steps = [
+            Step(id="c", tool="refuse", optional=True),
+            Step(id="a", tool="look", args={"what": "x"}),
+            Step(id="d", tool="refuse", depends_on=("a",)),
+        ]
+        await dagrun.run(Plan(steps=steps), run_id="r", **options)
+
+    await record_patched(journal, run)
+
+
+async def changed_while_a_person_looked_at_the_plan(journal: MemoryJournal) -> None:
+    """There is another goal meanwhile, and the plan for it is agreed to."""
+
+    async def run(options: dict[str, Any]) -> None:
+        async with dagrun.start(goal="look", run_id="r", **options) as handle:
+            await anyio.sleep(2)
+            await handle.change_goal("look well")
+            await handle.result()
+
+    await record_patched(journal, run)
+
+
+@pytest.mark.parametrize(
+    "kind", [one_patch_refused, changed_while_a_person_looked_at_the_plan], ids=lambda kind: kind.__name__
+)
+def test_nobody_is_asked_about_a_patch_that_is_not_on_record(kind: Callable[[MemoryJournal], Awaitable[None]]) -> None:
+    """What was said of it would be said of the next one."""
+    assert differs_again(kind) == []
+
+
+async def changed_at_once_and_cancelled(journal: MemoryJournal) -> None:
+    """The host changes the plan as the first call begins, and cancels before that has taken too long."""
+    begun = anyio.Event()
+
+    def see(event: Event) -> None:
+        if isinstance(event, AttemptStarted):
+            begun.set()
+
+    plan = Plan(steps=[Step(id="a", tool="look", args={"what": "x", "seconds": 9.0}, timeout=1.0005)])
+    async with dagrun.start(plan, tools=TOOLS, journal=journal, run_id="r", on_event=see) as run:
+        await begun.wait()
+        await run.splice(Patch(edits=[Add(step=Step(id="b", tool="look", args={"what": "${a}"}))]))
+        await anyio.sleep(1)
+        run.cancel()
+        await run.result()
+
+
+def test_a_deed_that_is_done_a_little_later_does_not_delay_the_next() -> None:
+    """The call would have taken too long by then."""
+    assert differs_again(changed_at_once_and_cancelled) == []

@@ -63,7 +63,8 @@ class Act(_Part):
         ignore: Arguments that may be anything, in a case that is exact.
         step: The act is only for calls of this step; of an element of a list, such as ``load[2]``.
         takes: Seconds until it returns or raises; ``forever`` for a call that never ends by itself, ``unstoppable`` for
-            one that goes on when it is told to stop.
+            one that goes on when it is told to stop. One that takes ``forever`` raises its failure when it is told to
+            stop: a ``tool_error``, say, as nothing has happened.
         returns: The value that it returns.
         raises: The failure that it raises in place of that: ``timeout``, ``connection``, ``tool_error``, ``dies``, an
             HTTP status such as 429; or one of these with a text, as in ``{tool_error: no such address}``.
@@ -185,9 +186,37 @@ class PlannerReply(_Part):
         return self
 
 
-Reconciled: TypeAlias = Literal[False] | dict[Literal["applied"], Any]
+class ReconcileReply(_Part):
+    """What ``reconcile`` of a tool says of a call in doubt.
+
+    Attributes:
+        step: The reply is only for calls of this step.
+        takes: Seconds until it says so; ``forever`` if it never does.
+        applied: The call took effect, and this is what it returned.
+        not_applied: It did not take effect.
+        unknown: That cannot be found out.
+    """
+
+    step: str | None = None
+    takes: Seconds | Literal["forever"] = 0.0
+    applied: Any = None
+    not_applied: bool = False
+    unknown: bool = False
+
+    @model_validator(mode="after")
+    def _one_reply(self) -> ReconcileReply:
+        said = ["applied" in self.model_fields_set, self.not_applied, self.unknown].count(True)
+        if said != (self.takes != FOREVER):
+            raise ValueError("a call in doubt is one of applied, not_applied and unknown")
+        return self
+
+
+def _reconciled(value: Any) -> Any:
+    return [{"not_applied": True} if one is False else one for one in _listed(value)]
+
+
 Reconciliations: TypeAlias = dict[
-    Name, Annotated[list[Reconciled], Field(min_length=1), BeforeValidator(_listed, json_schema_input_type=Any)]
+    Name, Annotated[list[ReconcileReply], Field(min_length=1), BeforeValidator(_reconciled, json_schema_input_type=Any)]
 ]
 
 
@@ -316,7 +345,7 @@ class _CaseDefaults(_Part):
             answer that it writes. Without it, nothing does.
         real: Tools that are called for real.
         reconcile: What ``reconcile`` of a tool says about calls in doubt: false, or ``{applied: value}``; or a list of
-            these, one a question, of which the last goes on.
+            these, one a question, of which the last goes on; those that name the step of a question go first.
         people: What people answer, by step, tool, kind of question, or ``*``: a reply, or a list, one a question; the
             last goes on. Without it, nobody is there.
         secrets: The names of secrets that the plan may name; their values are made up.

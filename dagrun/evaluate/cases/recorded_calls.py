@@ -38,6 +38,7 @@ from dagrun.model.value import Unavailable, decode
 _NOT_CALLED: Final = ErrorKind.BAD_ARGUMENTS
 # The tool has returned, and what it returned is not on record.
 _UNSEEN: Final = frozenset((ErrorKind.SUCCESS_CONDITION, ErrorKind.CONDITION_MISMATCH))
+_UNDONE: Final = {"tool_error": "nothing has happened"}  # says a call as it is told to stop
 _ANY_CRITIC: Final = "a critic"  # of a review that was stopped, of which it is not on record who judges
 
 
@@ -139,6 +140,7 @@ class _RecordReader:
         self._held: dict[str, float] = {}  # by step: seconds in which its tool has waited for a person
         self._latest = ("", 0.0)  # the step that has ended last, and when
         self._done = 0.0  # when the host did something last
+        self._late = 0.0  # the seconds by which the case does it later
         self._planner = RequestReader(run.graph)
 
     def watched(self, recorded: Iterable[Event]) -> Iterator[Event]:
@@ -262,7 +264,9 @@ class _RecordReader:
         if failure is None or _was_stopped(outcome):
             is_late = failure is not None and failure.kind is ErrorKind.TIMEOUT
             clings = outcome.state is State.ABANDONED or (failure is not None and is_late and not failure.is_transient)
-            return {"takes": UNSTOPPABLE if clings else FOREVER, **told}
+            is_free = self._graph.plan.toolbox[call.tool].effect.is_free
+            vouched = {"raise": _UNDONE} if failure is not None and failure.nothing_happened and not is_free else {}
+            return {"takes": UNSTOPPABLE if clings else FOREVER, **({} if clings else vouched), **told}
         if failure.kind is ErrorKind.BAD_OUTPUT:
             return {**act, "raise": WRONG_TYPE, **told}
         tool = self._graph.plan.toolbox[call.tool]
@@ -305,9 +309,11 @@ class _RecordReader:
     def _deed(self, at: float, **deed: Any) -> None:
         """Note a deed; it follows the last end of a step, so that it fits runs that are a little faster or slower."""
         step, ended = self._latest if self._latest[1] >= self._done else ("", self._done)
-        takes = whole_ms(at - ended)
+        exactly = at - ended - (0.0 if step else self._late)
+        takes = whole_ms(max(exactly, 0.0))
         if not step and self._has_begun:
             takes = max(takes, 0.001)  # calls had begun before, though none of them may be open by now
+        self._late = takes - exactly if not step and takes > exactly else 0.0
         after = {"after": step} if step else {}
         self._run.host.append({**after, **({"takes": takes} if takes else {}), **deed})
         self._done = at

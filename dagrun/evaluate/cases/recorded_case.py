@@ -125,7 +125,9 @@ def _case(run_id: str, run: RecordedRun, recorded: Sequence[Event], redactor: Re
         "people": _people(people or {}),
         "letters": run.people.by_letters,
         "host": run.host,
-        "reconcile": {tool: _short_list(_shortened(said)) for tool, said in run.people.reconcile.items()},
+        "reconcile": {
+            tool: _short_list(_reconciled(said)) for tool, said in run.people.reconcile.items() if any(said.values())
+        },
         "exact": bool(run.calls),
         "world": _world([call for call in run.calls if call.tool != COMPOSE]),
         "compose": _short_list(_shortened([call.act for call in run.calls if call.tool == COMPOSE])),
@@ -177,6 +179,15 @@ def _people(told_by: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
         short = [reply["choice"] if reply.keys() == {"choice"} else reply for reply in told]
         found[name] = _short_list(short)
     return found
+
+
+def _reconciled(by_step: Mapping[str, Sequence[dict[str, Any]]]) -> list[Any]:
+    """Return what a tool said of calls in doubt, by step only if that makes a difference."""
+    found = {step: _shortened(said) for step, said in by_step.items() if said}
+    series = list(found.values())
+    if all(said == series[0] for said in series) and (len(series) == 1 or len(series[0]) == 1):
+        return [False if one == {"not_applied": True} else one for one in series[0]]
+    return [{"step": step, **one} for step, said in found.items() for one in said]
 
 
 # The world ------------------------------------------------------------------------------------------------------------

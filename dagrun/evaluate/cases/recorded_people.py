@@ -23,6 +23,7 @@ from dagrun.model.question import Answer, Asked, Question
 
 _RECONCILED: Final = "reconcile of "
 _ASKED_ANEW: Final = "it is asked"  # after the run was resumed
+_GIVEN_UP: Final = "nobody waits for the answer"  # the planner was stopped, and answers nothing in a case, either
 
 
 @dataclass(slots=True)
@@ -51,7 +52,7 @@ class PeopleReader:
     Attributes:
         questions: The questions that were asked.
         asked_inside: Whether a tool has asked a person in the middle of its work.
-        reconcile: What tools said of calls in doubt, in order, by tool.
+        reconcile: What tools said of calls in doubt, by tool and step, with the fields of a `ReconcileReply`.
         missing: What is not on record, in words.
         is_waiting: Whether the run is suspended, and waits for answers.
     """
@@ -59,7 +60,7 @@ class PeopleReader:
     def __init__(self, graph: LiveGraph) -> None:
         self.questions: list[Question] = []
         self.asked_inside = False
-        self.reconcile: dict[str, list[Any]] = {}
+        self.reconcile: dict[str, dict[str, list[dict[str, Any]]]] = {}
         self.missing: list[str] = []
         self.is_waiting = False
         self._graph = graph
@@ -106,17 +107,34 @@ class PeopleReader:
         """Note how a question has ended; return the seconds that a tool has waited for it in the middle of its work."""
         asked = self._open.pop(event.question)
         answer = None if event.reason else event.answer
+        self._note_what_the_tool_said(asked, event, answer)
         self._note_who_was_there(asked, event, answer)
         if asked.is_inside:
             return event.at - asked.since
         if answer is None:  # in time, or at all
             self._left_open(asked, event)
-        elif answer.by.startswith(_RECONCILED):
-            said = {"applied": answer.value} if answer.choice == "approve" else False
-            self.reconcile.setdefault(asked.question.tool, []).append(said)
-        else:
+        elif not answer.by.startswith(_RECONCILED):
             self._answered(asked, event, answer)
         return 0.0
+
+    def _note_what_the_tool_said(
+        self, asked: _AskedQuestion, event: events.QuestionAnswered, answer: Answer | None
+    ) -> None:
+        """Note what came of a question that is put to the tool first; it did not know if somebody else was asked."""
+        seconds, question = whole_ms(event.at - asked.since), asked.question
+        if question.kind is not Asked.EFFECT or self._graph.plan.toolbox[question.tool].reconcile is None:
+            return
+        said = self.reconcile.setdefault(question.tool, {}).setdefault(question.step, [])
+        if answer is not None and answer.by.startswith(_RECONCILED):
+            takes = {"takes": seconds} if seconds else {}
+            known = {"applied": answer.value} if answer.choice == "approve" else {"not_applied": True}
+            said.append(known | takes)
+        elif answer is not None or event.reason.startswith(NO_APPROVER):
+            said += [{"unknown": True}] * (1 + asked.waits)
+        else:
+            said += [{"unknown": True}] * asked.waits
+            if seconds:
+                said.append({"takes": FOREVER})
 
     def _note_who_was_there(self, asked: _AskedQuestion, event: events.QuestionAnswered, answer: Answer | None) -> None:
         question = asked.question
@@ -133,7 +151,7 @@ class PeopleReader:
             self._reply(self._letters, asked, {"choice": NOBODY})
         if event.reason.startswith(NO_APPROVER):
             self._reply(self._present, asked, {"choice": NOBODY})
-        elif not event.reason.startswith(_ASKED_ANEW) and not (asked.waits and event.at == asked.since):
+        elif not event.reason.startswith((_ASKED_ANEW, _GIVEN_UP)) and event.at > asked.since:  # else it met nobody
             self._reply(self._present, asked, {"takes": FOREVER})
 
     def _answered(self, asked: _AskedQuestion, event: events.QuestionAnswered, answer: Answer) -> None:
@@ -149,6 +167,7 @@ class PeopleReader:
 
     def _reply(self, replies: dict[str, list[dict[str, Any]]], asked: _AskedQuestion, reply: dict[str, Any]) -> None:
         question = asked.question
-        if not asked.is_inside:
+        is_lost = question.kind is Asked.PATCH and reply.get("choice") != "approve" and not self._graph.is_drafting
+        if not asked.is_inside and not is_lost:  # a patch to which nobody has agreed is not on record
             named = replies.setdefault(question.step or str(question.kind), [])
             named.append({**reply, "kind": str(question.kind)})

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from dagrun.errors import ToolError, ValueRefused, shorten
-from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE, Act, Case, Review
+from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE, Act, Case, ReconcileReply, Review
 from dagrun.evaluate.cases.failures import WRONG_TYPE, failure_of
 from dagrun.evaluate.cases.matching import differences, fits, shown
 from dagrun.model.contracts.streams import ListStream
@@ -199,13 +199,13 @@ class CaseWorld:
     tools: Toolbox
     scripts: Mapping[str, Script]
     real: Collection[str] = ()
-    reconcile: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    reconcile: Mapping[str, Sequence[ReconcileReply]] = field(default_factory=dict)
     is_virtual: bool = True
     bend: Bend | None = None
     calls: list[StandInCall] = field(default_factory=list)
     strange: list[str] = field(default_factory=list)
     _counts: Counter[str] = field(default_factory=Counter)
-    _reconciliations: Counter[str] = field(default_factory=Counter)
+    _reconciliations: Counter[tuple[str, str | None]] = field(default_factory=Counter)
 
     def toolbox(self) -> Toolbox:
         """Return the tools of the trial."""
@@ -274,10 +274,18 @@ class CaseWorld:
         return value
 
     async def _reconciled(self, tool: str, key: str) -> Any:
-        series, number = self.reconcile[tool], self._reconciliations[tool]
-        self._reconciliations[tool] += 1
-        said = series[min(number, len(series) - 1)]
-        return Applied(said["applied"]) if isinstance(said, dict) else said
+        step = next((call.step for call in reversed(self.calls) if call.key == key), "")
+        own = [reply for reply in self.reconcile[tool] if reply.step == step]
+        series = own or [reply for reply in self.reconcile[tool] if reply.step is None]
+        if not series:
+            return None
+        asked = (tool, step if own else None)
+        reply = series[min(self._reconciliations[asked], len(series) - 1)]
+        self._reconciliations[asked] += 1
+        if reply.takes == FOREVER:
+            await anyio.sleep_forever()
+        await anyio.sleep(float(reply.takes))
+        return None if reply.unknown else False if reply.not_applied else Applied(reply.applied)
 
 
 async def _compose(results: Any, goal: str = "") -> Any:
@@ -336,7 +344,11 @@ class PlayedCritic:
 
 async def _time_of(act: Act | Review) -> None:
     if act.takes == FOREVER:
-        await anyio.sleep_forever()
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            if isinstance(act, Review) or act.raises is None:
+                raise  # else it says what has come of it, as it was told to stop
     elif act.takes == UNSTOPPABLE:
         await _cling()
     elif act.takes:
