@@ -22,6 +22,7 @@ class Ended:
 
 
 NO_APPROVER: Final = "no approver"
+ONLY_ITS_PLAN: Final = "only the plan was wanted"
 UNKNOWN_TOOL: Final = "the planner asks for a tool that the run does not have"
 _NAMED: Final = 10  # of each kind
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -24,7 +25,12 @@ from dagrun import (
     Step,
     tool,
 )
-from dagrun.evaluate.cases.case_file import PlannerReply
+from dagrun.errors import CasesRefused
+from dagrun.evaluate.cases.case_file import Case, PlannerReply
+from dagrun.evaluate.cases.cassette import recorded_tools
+from dagrun.evaluate.cases.recorded_case import recorded_case
+from dagrun.model.codec.event_codec import events_of
+from dagrun.model.event import PlannerCalled
 from dagrun.model.usage import METER
 from dagrun.testing import run_virtual
 from played_again import differs_again
@@ -99,10 +105,46 @@ async def cancelled_before_the_rest_is_written(journal: MemoryJournal) -> None:
         await run.result()
 
 
+async def cancelled_while_it_writes(journal: MemoryJournal) -> None:
+    """It would have gone on writing."""
+    planner = Planner([step("a"), 5, step("b")])
+    async with dagrun.start(goal="rest", tools=[nap], planner=planner, journal=journal, run_id="r") as run:
+        await anyio.sleep(3)
+        run.cancel()
+        await run.result()
+
+
+async def suspended_while_it_writes(journal: MemoryJournal) -> None:
+    """It is asked again when the run goes on, and begins anew."""
+    planner = Planner([step("a"), 5, step("b")], [step("c", 2, depends_on=("a",))])
+    facts: dict[str, Any] = {"tools": [nap], "planner": planner, "journal": journal}
+    async with dagrun.start(goal="rest", run_id="r", **facts) as run:
+        await anyio.sleep(3)
+        run.suspend()
+        await run.result()
+    async with dagrun.resume("r", **facts) as run:
+        assert (await run.result()).status is Status.SUCCEEDED
+
+
+async def suspended_before_it_writes(journal: MemoryJournal) -> None:
+    """Of what it was about to say nothing is on record."""
+    planner = Planner([5, step("a")], [1, step("b")])
+    facts: dict[str, Any] = {"tools": [nap], "planner": planner, "journal": journal}
+    async with dagrun.start(goal="rest", run_id="r", **facts) as run:
+        await anyio.sleep(3)
+        run.suspend()
+        await run.result()
+    async with dagrun.resume("r", **facts) as run:
+        assert (await run.result()).status is Status.SUCCEEDED
+
+
 BUSY = ModelError("too many requests", is_transient=True)
 MORE = Patch(edits=[], more=True)
 KINDS: dict[str, Kind] = {
     "cancelled while it is written": cancelled_before_the_rest_is_written,
+    "stopped while it is written": cancelled_while_it_writes,
+    "suspended while it is written": suspended_while_it_writes,
+    "suspended before it is written": suspended_before_it_writes,
     "too late with the rest": goal(
         Status.OVER_BUDGET, [step("a"), 99, step("b")], max_planner_calls=1, planner_timeout=9.0
     ),
@@ -128,6 +170,32 @@ KINDS: dict[str, Kind] = {
 def test_a_run_comes_to_the_same_again(kind: Kind) -> None:
     """No planner is asked."""
     assert differs_again(kind) == []
+
+
+def test_a_run_of_which_only_the_plan_was_wanted_is_refused() -> None:
+    """A case is carried out."""
+
+    async def kind(journal: MemoryJournal) -> None:
+        async with dagrun.Engine() as engine:
+            await engine.draft(goal="rest", tools=[nap], planner=Planner([step("a")]), journal=journal, run_id="r")
+
+    with pytest.raises(CasesRefused, match="what its plan comes to: only the plan was wanted"):
+        differs_again(kind)
+
+
+def test_time_in_which_a_model_was_waited_for_is_not_that_of_the_planner() -> None:
+    """A planner has its time from the moment at which its model has a place for it, which is not on record."""
+
+    async def main() -> list[Any]:
+        journal = MemoryJournal()
+        await goal(Status.SUCCEEDED, [1, step("a")], planner_timeout=3.0)(journal)
+        recorded = events_of("r", await journal.read("r"))
+        waited = [replace(one, seconds=7.0) if isinstance(one, PlannerCalled) else one for one in recorded]
+        case = recorded_case("r", waited)
+        again = await Cassette(Case.model_validate(case), recorded_tools(waited)).run()
+        return [case["planner"][0]["takes"], str(again.status)]
+
+    assert run_virtual(main) == [2.999, "succeeded"]
 
 
 def test_it_takes_as_long_and_uses_as_much_again() -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
+from dagrun.decide.run_status import ONLY_ITS_PLAN
 from dagrun.errors import ValueRefused
 from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE
 from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
@@ -183,6 +184,8 @@ class _RecordReader:
             case events.Spliced() if event.origin == "host" and not _is_last_step(event):
                 answer = {"output": event.output} if event.changes_output else {}
                 self._deed(event.at, splice={"edits": list(map(edit_as_dict, event.edits)), **answer})
+            case events.RunStopping() if event.reason == ONLY_ITS_PLAN:
+                self._run.missing.append("what its plan comes to: only the plan was wanted")
             case events.RunStopping() if event.status is Status.CANCELLED:
                 self._deed(event.at, cancel="*", reason=event.reason)
             case events.RunStopping() if event.status is Status.OVER_BUDGET and self._composes():

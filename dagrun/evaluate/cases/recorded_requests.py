@@ -38,6 +38,7 @@ class _RecordedAnswer:
     kind: ErrorKind | None
     error: str
     used: dict[str, Any]
+    most: float
     refused: str = ""
     was_handed_on: bool = False
     ends: str = ""  # what the run comes to with it, as in `CannotPlan`
@@ -52,7 +53,9 @@ class _RecordedAnswer:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return ({"takes": seconds} if (seconds := whole_ms(self.seconds)) else {}) | self.used
+        # Of a call that was not late, what is beyond its time was spent on waiting for its turn.
+        seconds = min(whole_ms(self.seconds), max(0.0, whole_ms(self.most) - 0.001))
+        return ({"takes": seconds} if seconds else {}) | self.used
 
     def reply(self) -> dict[str, Any]:
         """Return what stands for an answer after which the planner was asked again; nothing if it did not count."""
@@ -83,6 +86,8 @@ class RecordedRequest:
     more: bool = False
     kind: str = ""
     came: list[float] = field(default_factory=list)
+    life: int = 0
+    was_repeated: bool = False
 
     def replies(self) -> Iterator[dict[str, Any]]:
         """Yield the replies to its calls, with the fields of a `PlannerReply`."""
@@ -90,19 +95,27 @@ class RecordedRequest:
             return  # it was cut off, and made once more after the run was resumed
         about = [step for step in self.about if step]
         named = {"about": about} if about else {}
-        is_open = self.result in ("", "stopped") and not self.edits
+        is_open = self.is_cut and not self.edits
         ended = self.calls if is_open else self.calls[:-1]
         yield from (named | reply for call in ended if (reply := call.reply()))
-        yield named | ({"takes": FOREVER} if is_open else self._last())
+        if not is_open:
+            yield named | self._last()
+        elif not self.was_repeated:
+            yield named | {"takes": FOREVER}
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the run was stopped, or broke off, before the answer was complete."""
+        return self.result in ("", "stopped")
 
     def _last(self) -> dict[str, Any]:
         last = self.calls[-1] if self.calls else None
         if (last is None or last.was_late) and not self.edits:
             return {"takes": FOREVER, **({} if last is None else last.used)}
-        found = {} if last is None else last.facts
+        found: dict[str, Any] = {} if last is None else last.facts
         if self.kind and self.result == "refused" and not self.edits:
             return {**found, "fail": self.reason, "kind": self.kind}  # it asked for a tool that there is not
-        if last is not None and last.was_late:
+        if (last is None and self.is_cut and not self.was_repeated) or (last is not None and last.was_late):
             found["takes"] = FOREVER
         if self.edits or self.answer:
             found |= self._proposal()
@@ -110,8 +123,9 @@ class RecordedRequest:
             found["at"] = list(map(whole_ms, self.came))
         if self.more:
             found["more"] = True
-        is_good = self.result in ("applied", "unchanged") or (self.result == "denied" and self.is_draft and self.edits)
-        if not is_good:  # a person who did not agree to the first plan says so again
+        was_used = self.result in ("applied", "unchanged") or (self.is_cut and not self.was_repeated)
+        is_denied = self.result == "denied" and self.is_draft and self.edits
+        if not was_used and not is_denied:  # a person who did not agree to the first plan says so again
             found["refuse" if self.result == "refused" or self.edits else "fail"] = self.reason or self.result
         if "fail" in found and self.kind:
             found["kind"] = self.kind
@@ -141,6 +155,7 @@ class RequestReader:
         self._graph = graph
         self._closed: list[RecordedRequest] = []
         self._used: dict[int, tuple[int | None, float | None]] = {}  # by model call: what it has used, at the most
+        self._life = 0
         self._is_asked = False
         self._asked = 0.0  # when it was called last
         self._requests: dict[int, RecordedRequest] = {}
@@ -149,8 +164,11 @@ class RequestReader:
 
     def all_replies(self) -> list[dict[str, Any]]:
         """Return the replies, with the fields of a `PlannerReply`, at the end of the record."""
-        still_open = (*self._requests.values(), *([] if self._first is None else [self._first]))
-        return [reply for request in (*self._closed, *still_open) for reply in request.replies()]
+        made = [*self._closed, *self._requests.values(), *([] if self._first is None else [self._first])]
+        for number, request in enumerate(made):
+            later = ((other.about, other.life) for other in made[number + 1 :])
+            request.was_repeated = (request.about, request.life) in later
+        return [reply for request in made for reply in request.replies()]
 
     def look(self, event: Event) -> None:
         """Note what an event says of the planner."""
@@ -159,13 +177,15 @@ class RequestReader:
                 self.was_asked = True
             case events.DraftStarted():
                 self.was_asked = True
-                self._first = RecordedRequest((), is_draft=True)
+                self._first = RecordedRequest((), is_draft=True, life=self._life)
             case events.ReplanStarted():
-                self._requests[event.number] = RecordedRequest(event.steps)
+                self._requests[event.number] = RecordedRequest(event.steps, life=self._life)
             case events.DraftEnded() | events.ReplanEnded():
                 self._close(event)
             case events.RunStopping():
                 self._note_why(event)
+            case events.RunEnded():
+                self._life += 1
             case _:
                 self._look_at_answer(event)
 
@@ -192,7 +212,7 @@ class RequestReader:
             case events.PlannerCalled():
                 self._is_asked, failure = False, event.failure
                 kind, error = (None, "") if failure is None else (failure.kind, failure.error)
-                self._called = _RecordedAnswer(event.seconds, event.fault, kind, error, self._usage())
+                self._called = _RecordedAnswer(event.seconds, event.fault, kind, error, self._usage(), self._most())
                 if (request := self._request(event.request)) is not None:  # else it was told to stop, and ended late
                     request.calls.append(self._called)
             case events.PatchRefused() if event.origin == "planner" and self._called is not None:
@@ -203,10 +223,14 @@ class RequestReader:
                 request = self._request(event.request)
                 assert request is not None, "what is spliced was asked for"
                 request.edits += event.edits
-                if request is self._first:  # else all of it comes at once
+                if request.is_draft:  # else all of it comes at once
                     request.came += [event.at - self._asked] * len(event.edits)
                 request.why = event.reason
                 request.answer |= {"output": event.output} if event.changes_output else {}
+
+    def _most(self) -> float:
+        """Return how long a call of the planner of a case may take."""
+        return self._graph.plan.policy.planner_timeout
 
     def _usage(self) -> dict[str, Any]:
         """Return what the models of the call that has ended have used, with the fields of a `PlannerReply`."""
@@ -220,7 +244,7 @@ class RequestReader:
         if number:
             return self._requests.get(number)
         if self._first is None and self._graph.stopping is None:
-            self._first = RecordedRequest(())
+            self._first = RecordedRequest((), life=self._life)
         return self._first
 
     def _close(self, event: events.DraftEnded | events.ReplanEnded) -> None:
@@ -228,7 +252,7 @@ class RequestReader:
             request: RecordedRequest | None = self._requests.pop(event.number)
         elif isinstance(event, events.DraftEnded) or "" in event.steps:
             # It is opened by what is known of it, which is nothing if the run was stopped meanwhile.
-            request, self._first = self._first or RecordedRequest(()), None
+            request, self._first = self._first or RecordedRequest((), life=self._life), None
         else:
             request = None  # the planner was not asked
         if request is not None:

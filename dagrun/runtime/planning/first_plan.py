@@ -14,6 +14,7 @@ from dagrun.checks.check_plan import find_problems
 from dagrun.checks.findings import Findings
 from dagrun.checks.plain_json import compile_value
 from dagrun.decide.replanning import has_effects, lines_of, why_agree
+from dagrun.decide.run_status import ONLY_ITS_PLAN
 from dagrun.errors import Problem, shorten
 from dagrun.graph.changes import GOAL
 from dagrun.graph.live_graph import LiveGraph
@@ -184,7 +185,7 @@ class FirstPlan:
     def leave_if_plan_only(self) -> None:
         """End the run, if only the plan was wanted."""
         if self._is_plan_only:
-            self._stop(Status.CANCELLED, "only the plan was wanted")
+            self._stop(Status.CANCELLED, ONLY_ITS_PLAN)
 
     # Steps ------------------------------------------------------------------------------------------------
 
