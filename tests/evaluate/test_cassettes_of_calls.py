@@ -10,6 +10,7 @@ import pytest
 
 import dagrun
 from dagrun import HedgeRule, MemoryJournal, Patch, Plan, Policy, Replace, Step, ToolContext, Verdict, tool
+from dagrun.model.event import AttemptStarted, Event
 from dagrun.model.outcome import Outcome
 from hedge_tools import known
 from played_again import differs_again
@@ -156,7 +157,23 @@ async def a_call_that_does_not_stop(journal: MemoryJournal) -> None:
         assert str((await run.result()).steps["a"].state) == "abandoned"
 
 
+async def a_call_that_is_stopped_as_it_begins(journal: MemoryJournal) -> None:
+    """Its step has begun when the step before it had ended, and no time has passed."""
+    begun = anyio.Event()
+
+    def see(event: Event) -> None:
+        if isinstance(event, AttemptStarted) and event.step == "b":
+            begun.set()
+
+    steps = Step(id="a", tool="read"), Step(id="b", tool="read", args={"what": "${a}"})
+    async with dagrun.start(plan(*steps), tools=[read], journal=journal, run_id="r", on_event=see) as run:
+        await begun.wait()
+        run.cancel()
+        assert len((await run.result()).steps["b"].attempts) == 1
+
+
 KINDS = (
+    a_call_that_is_stopped_as_it_begins,
     a_call_that_costs_nothing,
     a_second_call,
     a_shared_result,

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ from dagrun.model.patch import Add, edit_as_dict
 from dagrun.model.toolbox import COMPOSE, AnyTool, Toolbox
 from dagrun.model.value import Unavailable, decode
 
+# What a deed of the host may follow, apart from the ends of steps.
+_MOVES: Final = (events.AttemptStarted, events.AttemptEnded, events.Spliced, events.QuestionAsked, events.PlannerAsked)
 _NOT_CALLED: Final = ErrorKind.BAD_ARGUMENTS
 # The tool has returned, and what it returned is not on record.
 _UNSEEN: Final = frozenset((ErrorKind.SUCCESS_CONDITION, ErrorKind.CONDITION_MISMATCH))
@@ -141,6 +144,7 @@ class _RecordReader:
         self._held: dict[str, float] = {}  # by step: seconds in which its tool has waited for a person
         self._latest = ("", 0.0)  # the step that has ended last, and when
         self._done = 0.0  # when the host did something last
+        self._moved = -math.inf  # when something went on last, after both of these
         self._late = 0.0  # the seconds by which the case does it later
         self._planner = RequestReader(run.graph)
 
@@ -148,7 +152,12 @@ class _RecordReader:
         """Yield each event, and look at what it has changed when the next one is wanted."""
         for event in recorded:
             yield event
+            before = (self._latest, self._done)
             self._look(event)
+            if before != (self._latest, self._done):
+                self._moved = -math.inf
+            elif isinstance(event, _MOVES):
+                self._moved = event.at
         self._run.replies += self._planner.all_replies()
         self._run.missing += self._run.people.missing
         if self._graph.status is Status.WAITING and not self._graph.nodes:
@@ -316,6 +325,8 @@ class _RecordReader:
         takes = whole_ms(max(exactly, 0.0))
         if not step and self._has_begun:
             takes = max(takes, 0.001)  # calls had begun before, though none of them may be open by now
+        if self._moved >= ended + takes:
+            takes = whole_ms(self._moved - ended) + 0.001  # it has seen that
         self._late = takes - exactly if not step and takes > exactly else 0.0
         after = {"after": step} if step else {}
         self._run.host.append({**after, **({"takes": takes} if takes else {}), **deed})
