@@ -9,7 +9,20 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import HedgeRule, MemoryJournal, Patch, Plan, Policy, Replace, Step, ToolContext, Verdict, tool
+from dagrun import (
+    Brief,
+    HedgeRule,
+    MemoryJournal,
+    Patch,
+    Plan,
+    Policy,
+    Replace,
+    Step,
+    ToolContext,
+    ToolError,
+    Verdict,
+    tool,
+)
 from dagrun.model.event import AttemptStarted, Event
 from dagrun.model.outcome import Outcome
 from hedge_tools import known
@@ -56,6 +69,12 @@ async def read(what: Any = None) -> Any:
     """Read it, in three seconds."""
     await anyio.sleep(3)
     return what
+
+
+@tool(effect="read")
+async def refuse() -> None:
+    """Do nothing."""
+    raise ToolError("no")
 
 
 @tool(effect="read")
@@ -157,16 +176,24 @@ async def a_call_that_does_not_stop(journal: MemoryJournal) -> None:
         assert str((await run.result()).steps["a"].state) == "abandoned"
 
 
+class Mends:
+    """Replaces what has failed, at once."""
+
+    async def revise(self, brief: Brief) -> Patch:
+        """Replace it."""
+        return Patch(edits=[Replace(id=brief.triggers[0].step, step=Step(id="b", tool="read"))])
+
+
 async def a_call_that_is_stopped_as_it_begins(journal: MemoryJournal) -> None:
-    """Its step has begun when the step before it had ended, and no time has passed."""
+    """The step before it has failed, a patch has come, and no time has passed."""
     begun = anyio.Event()
 
     def see(event: Event) -> None:
         if isinstance(event, AttemptStarted) and event.step == "b":
             begun.set()
 
-    steps = Step(id="a", tool="read"), Step(id="b", tool="read", args={"what": "${a}"})
-    async with dagrun.start(plan(*steps), tools=[read], journal=journal, run_id="r", on_event=see) as run:
+    facts: dict[str, Any] = {"tools": [refuse, read], "planner": Mends(), "journal": journal, "on_event": see}
+    async with dagrun.start(plan(Step(id="a", tool="refuse")), run_id="r", **facts) as run:
         await begun.wait()
         run.cancel()
         assert len((await run.result()).steps["b"].attempts) == 1
@@ -185,7 +212,7 @@ KINDS = (
 
 
 @pytest.mark.parametrize(
-    "tools", [None, [ask, look, find, pay, read, cling]], ids=["by its contracts", "by today's tools"]
+    "tools", [None, [ask, look, find, pay, read, refuse, cling]], ids=["by its contracts", "by today's tools"]
 )
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_run_comes_to_the_same_again(kind: Callable[[MemoryJournal], Awaitable[object]], tools: Any) -> None:
