@@ -18,6 +18,7 @@ from dagrun import (
     Policy,
     Replace,
     Step,
+    ToolCall,
     ToolContext,
     ToolError,
     Verdict,
@@ -176,6 +177,26 @@ async def a_call_that_does_not_stop(journal: MemoryJournal) -> None:
         assert str((await run.result()).steps["a"].state) == "abandoned"
 
 
+class Prepares:
+    """Calls a tool after five seconds that nobody's time limit counts."""
+
+    async def call(self, call: ToolCall) -> object:
+        """Prepare, and call it."""
+        with call.clock_stopped():
+            await anyio.sleep(5)
+        return await call.tool.function(**call.arguments)
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+async def a_call_that_is_prepared(journal: MemoryJournal) -> None:
+    """It took eight seconds of the four that it may take."""
+    steps = plan(Step(id="a", tool="read", timeout=4.0, executor="far"))
+    facts: dict[str, Any] = {"executors": {"far": Prepares()}, "journal": journal, "run_id": "r"}
+    assert (await dagrun.run(steps, tools=[read], **facts)).makespan == 8.0
+
+
 class Mends:
     """Replaces what has failed, at once."""
 
@@ -200,6 +221,7 @@ async def a_call_that_is_stopped_as_it_begins(journal: MemoryJournal) -> None:
 
 
 KINDS = (
+    a_call_that_is_prepared,
     a_call_that_is_stopped_as_it_begins,
     a_call_that_costs_nothing,
     a_second_call,

@@ -19,6 +19,7 @@ from dagrun import (
     MemoryJournal,
     ModelError,
     Patch,
+    Plan,
     Policy,
     RetryRule,
     Status,
@@ -138,6 +139,28 @@ async def suspended_before_it_writes(journal: MemoryJournal) -> None:
         assert (await run.result()).status is Status.SUCCEEDED
 
 
+class Twice:
+    """Writes a plan of which the second step is none, and then the first step alone, as a whole plan."""
+
+    def revise(self, brief: Brief) -> Any:
+        """Write."""
+        return self._again() if brief.refused else self._first()
+
+    async def _first(self) -> AsyncIterator[Add]:
+        yield Add(step=step("a", 3))
+        yield Add(step=unknown("b"))
+
+    async def _again(self) -> Plan:
+        await anyio.sleep(1)
+        return Plan(steps=[step("a", 3)])
+
+
+async def written_twice(journal: MemoryJournal) -> None:
+    """The step that runs is in both plans."""
+    result = await dagrun.run(goal="rest", tools=[nap], planner=Twice(), journal=journal, run_id="r")
+    assert (result.status, result.makespan) == (Status.SUCCEEDED, 3.0)
+
+
 BUSY = ModelError("too many requests", is_transient=True)
 MORE = Patch(edits=[], more=True)
 KINDS: dict[str, Kind] = {
@@ -154,6 +177,7 @@ KINDS: dict[str, Kind] = {
     "for people later": goal(Status.ESCALATED, [step("a"), MORE], [CannotPlan("sign it", "person")]),
     "not at all later": goal(Status.FAILED, [step("a"), MORE], [CannotPlan("no idea")]),
     "with a tool that there is not": goal(Status.ESCALATED, [unknown("a")], unknown_tools="escalate"),
+    "with the same once more": written_twice,
     "busy until no call is left": goal(
         Status.OVER_BUDGET, [BUSY], [BUSY], max_planner_calls=2, retry=RetryRule(max_attempts=9)
     ),

@@ -42,7 +42,11 @@ class PlayedPlanner:
             self._strange.append(text)
             return _whole(PlannerReply(fail=text), None)
         self._left.remove(found)
-        return _whole(*found) if found[0].refuse is None and not found[0].at else _streamed(*found)
+        reply = found[0]
+        if reply.refuse is not None or reply.at:
+            return _streamed(*found)
+        # Of a plan that is written once more, some steps are there.
+        return _whole(reply, Plan.model_validate(reply.plan) if reply.plan and not reply.more else found[1])
 
     def _why_none(self, about: set[str]) -> str:
         """Say that there is no reply, and which one is nearest: that with the most steps in common."""
@@ -54,7 +58,7 @@ class PlayedPlanner:
         return f"the planner is asked about {asked}; the nearest reply is about {_named(set(nearest.about))}{used}"
 
 
-async def _whole(reply: PlannerReply, patch: Patch | None) -> Patch | None:
+async def _whole(reply: PlannerReply, patch: Patch | Plan | None) -> Patch | Plan | None:
     _charge(reply)
     await _time_of(reply, anyio.current_time())
     if reply.busy is not None:

@@ -233,6 +233,8 @@ class _RecordReader:
         began = self._has_read(event, began)
         takes = whole_ms(event.at - began - self._held.pop(event.step, 0.0))
         outcome, failure = event.outcome, event.outcome.failure
+        if (most := self._graph.nodes[event.step].plan.timeout) is not None and not _was_stopped(outcome):
+            takes = min(takes, max(0.0, whole_ms(most) - 0.001))  # the rest was spent on waiting, for people say
         self._note_end(event)
         was_called = failure is None or failure.kind is not _NOT_CALLED
         if event.step in self._unfilled:

@@ -86,6 +86,7 @@ class RecordedRequest:
     more: bool = False
     kind: str = ""
     came: list[float] = field(default_factory=list)
+    steps_again: list[Any] = field(default_factory=list)  # which it has written once more, and which were there
     life: int = 0
     was_repeated: bool = False
 
@@ -117,7 +118,7 @@ class RecordedRequest:
             return {**found, "fail": self.reason, "kind": self.kind}  # it asked for a tool that there is not
         if (last is None and self.is_cut and not self.was_repeated) or (last is not None and last.was_late):
             found["takes"] = FOREVER
-        if self.edits or self.answer:
+        if self.edits or self.answer or self.steps_again:
             found |= self._proposal()
         if self.came and (last is None or last.was_late or self.came[0] < last.seconds - 0.001):
             found["at"] = list(map(whole_ms, self.came))
@@ -132,8 +133,8 @@ class RecordedRequest:
         return found
 
     def _proposal(self) -> dict[str, Any]:
-        if self.is_draft:
-            steps = [edit.step for edit in self.edits if isinstance(edit, Add)]
+        if self.is_draft or self.steps_again:
+            steps = [edit.step for edit in (self.edits or self.steps_again) if isinstance(edit, Add)]
             dumped = [step.model_dump(mode="json", by_alias=True, exclude_unset=True) for step in steps]
             return {"plan": {"steps": dumped, **self.answer}}
         why = {"reason": self.why} if self.why else {}
@@ -257,6 +258,9 @@ class RequestReader:
             request = None  # the planner was not asked
         if request is not None:
             request.result, request.reason, request.more = event.result, event.reason, event.more
+            former = self._closed[-1] if self._closed else None
+            if former is not None and former.is_draft and former.result == "refused" and event.result == "unchanged":
+                request.steps_again = former.edits
             self._closed.append(request)
 
 
