@@ -27,11 +27,12 @@ from dagrun import (
 )
 from dagrun.errors import CasesRefused
 from dagrun.evaluate.cases.recorded_case import recorded_case
+from dagrun.journal.memory import MemoryTape
 from dagrun.model.codec.event_codec import events_of
-from dagrun.model.event import AttemptStarted, Event
+from dagrun.model.event import AttemptStarted, Event, QuestionAsked
 from dagrun.model.question import AnswerLetter
 from dagrun.testing import run_virtual
-from played_again import differs_again
+from played_again import again, differs_again
 
 pytestmark = pytest.mark.real_time  # a virtual clock of its own
 
@@ -327,3 +328,79 @@ async def changed_at_once_and_cancelled(journal: MemoryJournal) -> None:
 def test_a_deed_that_is_done_a_little_later_does_not_delay_the_next() -> None:
     """The call would have taken too long by then."""
     assert differs_again(changed_at_once_and_cancelled) == []
+
+
+class SlowTape(MemoryTape):
+    """Takes a quarter of a second to keep what it is given."""
+
+    async def durable(self, seq: int | None = None) -> None:
+        """Wait until it is kept."""
+        await anyio.sleep(0.25)
+        await super().durable(seq)
+
+
+class SlowJournal(MemoryJournal):
+    """A journal far away."""
+
+    tape_type = SlowTape
+
+
+async def cancelled_while_its_journal_was_slow() -> list[str]:
+    """The call begins when its begin is on record, and is cancelled just before it has taken too long."""
+    journal = SlowJournal()
+    plan = Plan(steps=[Step(id="a", tool="look", args={"what": "x", "seconds": 9.0}, timeout=1.0)])
+    async with dagrun.start(plan, tools=TOOLS, journal=journal, run_id="r") as run:
+        await anyio.sleep(1.2)
+        run.cancel()
+        await run.result()
+    assert (await dagrun.replay("r", journal=journal)).graph.nodes["a"].attempts[0].outcome is not None
+    return await again(journal, "r")
+
+
+def test_a_deed_is_timed_from_what_began_first_and_not_from_the_begin_of_the_record() -> None:
+    """The stand-ins wait for no journal, so the call would have taken too long."""
+    assert run_virtual(cancelled_while_its_journal_was_slow) == []
+
+
+def test_a_question_that_nobody_may_have_heard_has_no_answer_that_would_answer_the_next() -> None:
+    """Else the second question would wait for ever."""
+
+    async def main() -> dict[str, Any]:
+        journal, asked = MemoryJournal(), anyio.Event()
+
+        def see(event: Event) -> None:
+            if isinstance(event, QuestionAsked):
+                asked.set()
+
+        plan = Plan(steps=[Step(id="a", tool="lose", args={"text": "x"})])
+        options: dict[str, Any] = {"tools": TOOLS, "journal": journal, "approver": knows}
+        async with dagrun.start(plan, run_id="r", on_event=see, **options) as run:
+            await asked.wait()
+            run.cancel()
+            assert (await run.result()).status is Status.UNKNOWN
+        async with dagrun.resume("r", **options) as run:
+            assert (await run.result()).status is Status.SUCCEEDED
+        return await case_of(journal)
+
+    assert run_virtual(main)["people"] == {"a": {"choice": "approve", "value": "written", "kind": "effect"}}
+
+
+async def cancelled_as_it_asked(journal: MemoryJournal) -> None:
+    """A person would have been asked."""
+    asked = anyio.Event()
+
+    def see(event: Event) -> None:
+        if isinstance(event, QuestionAsked):
+            asked.set()
+
+    plan = Plan(steps=[Step(id="b", tool="look", args={"what": "x"}), Step(id="a", tool="send", args={"text": "x"})])
+    options: dict[str, Any] = {"tools": TOOLS, "journal": journal, "approver": knows}
+    async with dagrun.start(plan, run_id="r", on_event=see, **options) as run:
+        await asked.wait()
+        run.cancel()
+        assert (await run.result()).status is Status.CANCELLED
+
+
+def test_the_last_question_waits_for_its_answer_even_if_nobody_may_have_heard_it() -> None:
+    """Else it has found nobody before the host cancels."""
+    assert differs_again(cancelled_as_it_asked) == []

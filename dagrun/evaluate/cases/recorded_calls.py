@@ -150,7 +150,9 @@ class _RecordReader:
 
     def watched(self, recorded: Iterable[Event]) -> Iterator[Event]:
         """Yield each event, and look at what it has changed when the next one is wanted."""
-        for event in recorded:
+        for number, event in enumerate(recorded):
+            if number == 1:
+                self._done = event.at  # the record was made ready until then
             yield event
             before = (self._latest, self._done)
             self._look(event)

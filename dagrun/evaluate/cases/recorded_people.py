@@ -26,6 +26,10 @@ _ASKED_ANEW: Final = "it is asked"  # after the run was resumed
 _GIVEN_UP: Final = "nobody waits for the answer"  # the planner was stopped, and answers nothing in a case, either
 
 
+_NEVER: Final[dict[str, Any]] = {"takes": FOREVER}
+_NOT_AT_ONCE: Final[dict[str, Any]] = {"takes": FOREVER, "unheard": True}  # nobody may have heard a question so short
+
+
 @dataclass(slots=True)
 class _AskedQuestion:
     """A question on record.
@@ -81,7 +85,8 @@ class PeopleReader:
         found = self._letters if self.by_letters else self._present
         if not (self._could_ask or self.by_letters):
             return None
-        return {name: told for name, told in found.items() if any(reply.get("choice") != NOBODY for reply in told)}
+        by_name = {name: _without_unheard(told) for name, told in found.items()}
+        return {name: told for name, told in by_name.items() if any(reply.get("choice") != NOBODY for reply in told)}
 
     def look(self, event: Event) -> None:
         """Note whether the run waits."""
@@ -151,8 +156,8 @@ class PeopleReader:
             self._reply(self._letters, asked, {"choice": NOBODY})
         if event.reason.startswith(NO_APPROVER):
             self._reply(self._present, asked, {"choice": NOBODY})
-        elif not event.reason.startswith((_ASKED_ANEW, _GIVEN_UP)) and event.at > asked.since:  # else it met nobody
-            self._reply(self._present, asked, {"takes": FOREVER})
+        elif not event.reason.startswith((_ASKED_ANEW, _GIVEN_UP)):
+            self._reply(self._present, asked, _NEVER if event.at > asked.since else _NOT_AT_ONCE)
 
     def _answered(self, asked: _AskedQuestion, event: events.QuestionAnswered, answer: Answer) -> None:
         if event.hides_value:
@@ -171,3 +176,9 @@ class PeopleReader:
         if not asked.is_inside and not is_lost:  # a patch to which nobody has agreed is not on record
             named = replies.setdefault(question.step or str(question.kind), [])
             named.append({**reply, "kind": str(question.kind)})
+
+
+def _without_unheard(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out the replies to questions that nobody may have heard, or they answer the next one; the last goes on."""
+    kept = [reply for number, reply in enumerate(told, 1) if number == len(told) or "unheard" not in reply]
+    return [{name: part for name, part in reply.items() if name != "unheard"} for reply in kept]
