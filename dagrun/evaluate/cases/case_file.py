@@ -231,6 +231,7 @@ class HostDeed(_Part):
         cancel: Cancels a step, by its id, or the whole run (``*``).
         resume: Takes the run up again, as `dagrun.resume` does, after it has ended in doubt, or when it waits for
             answers of people. What follows is done to the resumed run.
+        attended: Whether people are asked while the resumed run goes on, though they answer by `letters`.
         reason: The reason of a cancellation, for the record.
     """
 
@@ -240,6 +241,7 @@ class HostDeed(_Part):
     goal: Text | None = None
     cancel: str | None = None
     resume: Literal[True] | None = None
+    attended: bool = False
     reason: str = "cancelled by the host"
 
     @model_validator(mode="after")

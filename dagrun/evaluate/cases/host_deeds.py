@@ -70,14 +70,15 @@ async def run_with_host(
         result = await host.attend(run, first)
         pending = run.pending
     known = {name: option for name, option in options.items() if name in ResumeOptions.__annotations__}
-    for todo in later:
+    for deed, todo in zip((deed for deed in deeds if deed.resume), later, strict=True):
         if result.status not in (Status.UNKNOWN, Status.WAITING):
             strange.append(f"the host cannot resume the run, as it did: it has ended as {result.status}")
             break
-        if letters is not None:
+        if letters is not None and not deed.attended:
             await _post(options["journal"], result.run_id, pending, letters)
         host = _Host(strange, on_event)  # a step that is opened again has not ended
-        async with engine.resume(result.run_id, on_event=host.see, **known) as run:
+        asked: dict[str, Any] = {"approver": letters} if letters is not None and deed.attended else {}
+        async with engine.resume(result.run_id, on_event=host.see, **known, **asked) as run:
             result = await host.attend(run, todo)
             pending = run.pending
     return result

@@ -162,6 +162,9 @@ class _RecordReader:
                 self._moved = event.at
         self._run.replies += self._planner.all_replies()
         self._run.missing += self._run.people.missing
+        resumes = (deed for deed in self._run.host if "resume" in deed)
+        for deed, is_attended in zip(resumes, self._run.people.resumptions(), strict=True):
+            deed.update({"attended": True} if is_attended else {})
         if self._graph.status is Status.WAITING and not self._graph.nodes:
             self._run.missing.append("the plan to which nobody has agreed")
         self._run.has_planner = self._run.has_planner or self._planner.was_asked
@@ -172,6 +175,7 @@ class _RecordReader:
                 self._begin(event)
             case events.AttemptEnded():
                 self._end(event)
+                self._run.people.see_decision(event)
             case events.Reviewed():
                 self._review(event)
             case events.HedgeEnded():
@@ -205,6 +209,7 @@ class _RecordReader:
                 self._has_ended = True
             case events.RunResumed() if self._has_ended or self._run.people.is_waiting:
                 self._run.host.append({"resume": True})
+                self._run.people.live_again(event.at)
                 self._latest, self._done, self._has_ended = ("", 0.0), event.at, False
             case events.StepSettled():
                 self._settled(event)

@@ -126,7 +126,7 @@ def _case(run_id: str, run: RecordedRun, recorded: Sequence[Event], redactor: Re
         "letters": run.people.by_letters,
         "host": run.host,
         "reconcile": {
-            tool: _short_list(_reconciled(said)) for tool, said in run.people.reconcile.items() if any(said.values())
+            tool: _short_list(_reconciled(said)) for tool, said in run.people.reconciled().items() if any(said.values())
         },
         "exact": bool(run.calls),
         "world": _world([call for call in run.calls if call.tool != COMPOSE]),

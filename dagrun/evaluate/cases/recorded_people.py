@@ -2,23 +2,27 @@
 
 1. A stand-in does not ask in the middle of its work: what its tool was told there is in what came of the call.
 2. A question that has ended without an answer gets none in a case, either: its reply takes for ever.
-3. A run that has waited for answers waits again, and is resumed as it was. If people have answered only in between,
-   they answer by letters; else a question that was left open has found nobody, once for each time that it was asked.
-4. A run that was suspended while it went on is carried out in one piece: questions that were open go on being asked.
+3. A run that has waited for answers, or ended in doubt, is resumed as it was: it has several lives. Whether somebody is
+   there to be asked may differ from life to life, and is seen from what became of its questions and its failures.
+4. If nobody was there in one of them, the people of the case answer by letters, but where somebody was there again. If
+   somebody was there in the first, somebody is always asked; a question that was left open has found nobody.
+5. A run that was suspended while it went on is carried out in one piece: questions that were open go on being asked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dagrun.decide.recovery import was_cancelled
 from dagrun.decide.run_status import NO_APPROVER
 from dagrun.evaluate.cases.case_file import FOREVER, NOBODY
 from dagrun.evaluate.cases.recorded_requests import whole_ms
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model import event as events
 from dagrun.model.event import Event
-from dagrun.model.outcome import Status
+from dagrun.model.outcome import ErrorKind, Recovery, State, Status
 from dagrun.model.question import Answer, Asked, Question
 
 _RECONCILED: Final = "reconcile of "
@@ -26,8 +30,26 @@ _ASKED_ANEW: Final = "it is asked"  # after the run was resumed
 _GIVEN_UP: Final = "nobody waits for the answer"  # the planner was stopped, and answers nothing in a case, either
 
 
-_NEVER: Final[dict[str, Any]] = {"takes": FOREVER}
-_NOT_AT_ONCE: Final[dict[str, Any]] = {"takes": FOREVER, "unheard": True}  # nobody may have heard a question so short
+@dataclass(slots=True)
+class _Life:
+    """A part of a run, from its begin or a resumption to where it was over, or waited.
+
+    Attributes:
+        since: When it began.
+        was_answered: Whether somebody was there, and has answered.
+        may_be_heard: Whether a question was open for some time, or left to its end, as if somebody were there.
+        found_nobody: Whether it was left to wait, or did without a person whom it would have asked.
+    """
+
+    since: float = 0.0
+    was_answered: bool = False
+    may_be_heard: bool = False
+    found_nobody: bool = False
+
+    @property
+    def has_people(self) -> bool:
+        """Whether somebody was there to be asked."""
+        return self.was_answered or (self.may_be_heard and not self.found_nobody)
 
 
 @dataclass(slots=True)
@@ -36,15 +58,26 @@ class _AskedQuestion:
 
     Attributes:
         question: The question.
-        since: When it was asked; or when the run was resumed that had waited for its answer.
+        at: When it was asked.
+        life: The number of the life in which it was asked.
         is_inside: Whether a tool has asked it in the middle of its work.
-        waits: How often the run has waited for its answer.
+        end: How it ended; `None` if it has not.
+        last_life: The number of the life in which it ended.
+        is_lost: Whether a case does not ask it: it is about a patch that is not on record.
     """
 
     question: Question
-    since: float
+    at: float
+    life: int
     is_inside: bool
-    waits: int = 0
+    end: events.QuestionAnswered | None = None
+    last_life: int = 0
+    is_lost: bool = False
+
+    @property
+    def answer(self) -> Answer | None:
+        """The answer, if there was one."""
+        return None if self.end is None or self.end.reason else self.end.answer
 
 
 class PeopleReader:
@@ -54,128 +87,160 @@ class PeopleReader:
         graph: The state of the run, after the event that is looked at.
 
     Attributes:
-        questions: The questions that were asked.
         asked_inside: Whether a tool has asked a person in the middle of its work.
-        reconcile: What tools said of calls in doubt, by tool and step, with the fields of a `ReconcileReply`.
         missing: What is not on record, in words.
         is_waiting: Whether the run is suspended, and waits for answers.
     """
 
     def __init__(self, graph: LiveGraph) -> None:
-        self.questions: list[Question] = []
         self.asked_inside = False
-        self.reconcile: dict[str, dict[str, list[dict[str, Any]]]] = {}
         self.missing: list[str] = []
         self.is_waiting = False
         self._graph = graph
+        self._asked: list[_AskedQuestion] = []
         self._open: dict[str, _AskedQuestion] = {}
-        self._present: dict[str, list[dict[str, Any]]] = {}  # replies of people who are asked while the run goes on
-        self._letters: dict[str, list[dict[str, Any]]] = {}  # replies of people who answer while it waits
-        self._has_waited = False
-        self._was_answered = False  # while it went on
-        self._could_ask = False
+        self._lives = [_Life()]
 
     @property
-    def by_letters(self) -> bool:
-        """Whether nobody has answered but when the run waited for it."""
-        return self._has_waited and not self._was_answered
+    def questions(self) -> list[Question]:
+        """The questions that were asked."""
+        return [asked.question for asked in self._asked]
 
-    def replies(self) -> dict[str, list[dict[str, Any]]] | None:
-        """Return the fields of a `PersonReply` each, by step or kind of question; `None` if there was nobody to ask."""
-        found = self._letters if self.by_letters else self._present
-        if not (self._could_ask or self.by_letters):
-            return None
-        by_name = {name: _without_unheard(told) for name, told in found.items()}
-        return {name: told for name, told in by_name.items() if any(reply.get("choice") != NOBODY for reply in told)}
+    # What happens -----------------------------------------------------------------------------------------
 
     def look(self, event: Event) -> None:
-        """Note whether the run waits."""
+        """Note whether the run waits, and what it does without a person."""
         match event:
             case events.RunSuspended() if event.status is Status.WAITING:
-                self._has_waited = self.is_waiting = True
-                for asked in self._open.values():
-                    asked.waits += 1
-                    self._reply(self._present, asked, {"choice": NOBODY})
-            case events.RunResumed() if self.is_waiting:
+                self.is_waiting = self._lives[-1].found_nobody = True
+            case events.RunResumed():
                 self.is_waiting = False
-                for asked in self._open.values():
-                    asked.since = event.at
+
+    def live_again(self, at: float) -> None:
+        """Begin another life: the case resumes the run, too."""
+        self._lives.append(_Life(at))
+
+    def see_decision(self, event: events.AttemptEnded) -> None:
+        """Note whether a person would have been asked about a failure, had there been one."""
+        node, failure = self._graph.nodes[event.step], event.outcome.failure
+        if failure is None or was_cancelled(event.outcome) or event.decision.recovery in (Recovery.ASK, Recovery.RETRY):
+            return
+        if event.outcome.state is State.UNKNOWN:
+            effect = node.called(node.attempts[-1].tool).effect
+            is_for_people = not effect.may_repeat and node.plan.step.on_failure != "stop"
+        else:
+            is_open = event.decision.recovery is Recovery.REPLAN and not node.is_in_doubt
+            is_for_people = is_open and failure.kind in (ErrorKind.MISSING_INPUT, ErrorKind.PERMISSION)
+        self._lives[-1].found_nobody = self._lives[-1].found_nobody or is_for_people
 
     def ask(self, event: events.QuestionAsked, *, is_inside: bool) -> None:
         """Note a question."""
-        question = event.question
-        self._open[question.id] = _AskedQuestion(question, event.at, is_inside)
-        self.questions.append(question)
+        asked = _AskedQuestion(event.question, event.at, len(self._lives) - 1, is_inside)
+        self._open[event.question.id] = asked
+        self._asked.append(asked)
         self.asked_inside = self.asked_inside or is_inside
 
     def answer(self, event: events.QuestionAnswered) -> float:
         """Note how a question has ended; return the seconds that a tool has waited for it in the middle of its work."""
         asked = self._open.pop(event.question)
-        answer = None if event.reason else event.answer
-        self._note_what_the_tool_said(asked, event, answer)
-        self._note_who_was_there(asked, event, answer)
-        if asked.is_inside:
-            return event.at - asked.since
-        if answer is None:  # in time, or at all
-            self._left_open(asked, event)
-        elif not answer.by.startswith(_RECONCILED):
-            self._answered(asked, event, answer)
-        return 0.0
-
-    def _note_what_the_tool_said(
-        self, asked: _AskedQuestion, event: events.QuestionAnswered, answer: Answer | None
-    ) -> None:
-        """Note what came of a question that is put to the tool first; it did not know if somebody else was asked."""
-        seconds, question = whole_ms(event.at - asked.since), asked.question
-        if question.kind is not Asked.EFFECT or self._graph.plan.toolbox[question.tool].reconcile is None:
-            return
-        said = self.reconcile.setdefault(question.tool, {}).setdefault(question.step, [])
-        if answer is not None and answer.by.startswith(_RECONCILED):
-            takes = {"takes": seconds} if seconds else {}
-            known = {"applied": answer.value} if answer.choice == "approve" else {"not_applied": True}
-            said.append(known | takes)
-        elif answer is not None or event.reason.startswith(NO_APPROVER):
-            said += [{"unknown": True}] * (1 + asked.waits)
-        else:
-            said += [{"unknown": True}] * asked.waits
-            if seconds:
-                said.append({"takes": FOREVER})
-
-    def _note_who_was_there(self, asked: _AskedQuestion, event: events.QuestionAnswered, answer: Answer | None) -> None:
-        question = asked.question
+        asked.end, asked.last_life = event, len(self._lives) - 1
+        answer, life = asked.answer, self._lives[-1]
         if answer is not None and not answer.by.startswith(_RECONCILED):
-            self._could_ask = True
-            self._was_answered = self._was_answered or not asked.waits or event.at > asked.since
-        elif question.kind is Asked.PATCH:  # it is asked whether or not there is anybody
-            self._could_ask = self._could_ask or not event.reason.startswith(NO_APPROVER)
-        elif question.kind is not Asked.EFFECT or self._graph.plan.toolbox[question.tool].reconcile is None:
-            self._could_ask = True
+            life.was_answered = life.was_answered or asked.life == asked.last_life or event.at > life.since
+            if event.hides_value and not asked.is_inside:
+                self.missing.append(f"the value that a person gave for step {asked.question.step}")
+        elif not event.reason.startswith(NO_APPROVER) and not self._can_reconcile(asked):
+            life.may_be_heard = True
+        is_patch = asked.question.kind is Asked.PATCH
+        asked.is_lost = is_patch and not self._graph.is_drafting and (answer is None or answer.choice != "approve")
+        return event.at - self._since(asked) if asked.is_inside else 0.0
 
-    def _left_open(self, asked: _AskedQuestion, event: events.QuestionAnswered) -> None:
-        for _ in range(asked.waits):
-            self._reply(self._letters, asked, {"choice": NOBODY})
-        if event.reason.startswith(NO_APPROVER):
-            self._reply(self._present, asked, {"choice": NOBODY})
-        elif not event.reason.startswith((_ASKED_ANEW, _GIVEN_UP)):
-            self._reply(self._present, asked, _NEVER if event.at > asked.since else _NOT_AT_ONCE)
-
-    def _answered(self, asked: _AskedQuestion, event: events.QuestionAnswered, answer: Answer) -> None:
-        if event.hides_value:
-            self.missing.append(f"the value that a person gave for step {asked.question.step}")
-        facts = {"value": answer.value, "note": answer.note}
-        told = {"choice": answer.choice, **{name: fact for name, fact in facts.items() if fact not in (None, "")}}
-        takes = whole_ms(event.at - asked.since)
-        self._reply(self._present, asked, {**told, **({"takes": takes} if takes else {})})
-        for _ in range(asked.waits - 1):
-            self._reply(self._letters, asked, {"choice": NOBODY})
-        self._reply(self._letters, asked, told)
-
-    def _reply(self, replies: dict[str, list[dict[str, Any]]], asked: _AskedQuestion, reply: dict[str, Any]) -> None:
+    def _can_reconcile(self, asked: _AskedQuestion) -> bool:
+        """Whether the tool is asked first, and so perhaps nobody else."""
         question = asked.question
-        is_lost = question.kind is Asked.PATCH and reply.get("choice") != "approve" and not self._graph.is_drafting
-        if not asked.is_inside and not is_lost:  # a patch to which nobody has agreed is not on record
-            named = replies.setdefault(question.step or str(question.kind), [])
-            named.append({**reply, "kind": str(question.kind)})
+        return question.kind is Asked.EFFECT and self._graph.plan.toolbox[question.tool].reconcile is not None
+
+    def _since(self, asked: _AskedQuestion) -> float:
+        """Return when a question was asked for the last time."""
+        return max(asked.at, self._lives[asked.last_life].since)
+
+    # What cases say ---------------------------------------------------------------------------------------
+
+    @property
+    def by_letters(self) -> bool:
+        """Whether people answer by letters, rule 4."""
+        return any(life.found_nobody for life in self._lives) and not self._lives[0].has_people
+
+    def resumptions(self) -> Iterator[bool]:
+        """Yield of each resumption whether people are to be asked from then on, though they write letters."""
+        yield from (self.by_letters and life.has_people for life in self._lives[1:])
+
+    def replies(self) -> dict[str, list[dict[str, Any]]] | None:
+        """Return the fields of a `PersonReply` each, by step or kind of question; `None` if there was nobody to ask."""
+        if not self.by_letters and not any(life.has_people for life in self._lives):
+            return None
+        found: dict[str, list[dict[str, Any]]] = {}
+        for number in range(len(self._lives)):
+            for asked in self._asked:
+                if not asked.is_inside and not asked.is_lost and (reply := self._reply(asked, number)) is not None:
+                    named = found.setdefault(asked.question.step or str(asked.question.kind), [])
+                    named.append({**reply, "kind": str(asked.question.kind)})
+        by_name = {name: _without_unheard(told) for name, told in found.items()}
+        return {name: told for name, told in by_name.items() if any(reply.get("choice") != NOBODY for reply in told)}
+
+    def _reply(self, asked: _AskedQuestion, number: int) -> dict[str, Any] | None:
+        """Return what is said of a question in one life of the run; `None` if nobody is asked."""
+        life = self._lives[number]
+        is_present = not self.by_letters or life.has_people
+        is_old = number > asked.life
+        if not self._is_open_in(asked, number) or not (is_present or is_old):
+            return None
+        answer = asked.answer
+        if asked.end is None or number < asked.last_life:
+            return {"choice": NOBODY}
+        if answer is None or answer.by.startswith(_RECONCILED):
+            return self._no_reply(asked, answer) if is_present else {"choice": NOBODY}
+        takes = whole_ms(asked.end.at - self._since(asked)) if is_present else 0.0
+        facts = {"value": answer.value, "takes": takes, "note": answer.note}
+        told = {name: fact for name, fact in facts.items() if fact not in (None, 0.0, "")}
+        return {"choice": answer.choice, **told}
+
+    def _is_open_in(self, asked: _AskedQuestion, number: int) -> bool:
+        return asked.life <= number and (asked.end is None or number <= asked.last_life)
+
+    def _no_reply(self, asked: _AskedQuestion, answer: Answer | None) -> dict[str, Any] | None:
+        assert asked.end is not None
+        if answer is not None or asked.end.reason.startswith((_ASKED_ANEW, _GIVEN_UP)):
+            return None
+        if asked.end.reason.startswith(NO_APPROVER):
+            return {"choice": NOBODY}
+        if asked.end.at > self._since(asked):
+            return {"takes": FOREVER}
+        return None if asked.last_life > asked.life else {"takes": FOREVER, "unheard": True}
+
+    def reconciled(self) -> dict[str, dict[str, list[dict[str, Any]]]]:
+        """Return what tools said of calls in doubt, by tool and step, with the fields of a `ReconcileReply`."""
+        found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        for number in range(len(self._lives)):
+            for asked in self._asked:
+                if self._can_reconcile(asked) and self._is_open_in(asked, number):
+                    said = found.setdefault(asked.question.tool, {}).setdefault(asked.question.step, [])
+                    said += self._said(asked, number)
+        return found
+
+    def _said(self, asked: _AskedQuestion, number: int) -> Iterator[dict[str, Any]]:
+        """Yield what a tool said of a call in one life; it did not know if somebody else was asked."""
+        if asked.end is None or number < asked.last_life:
+            yield {"unknown": True}
+            return
+        seconds, answer = whole_ms(asked.end.at - self._since(asked)), asked.answer
+        if answer is not None and answer.by.startswith(_RECONCILED):
+            known = {"applied": answer.value} if answer.choice == "approve" else {"not_applied": True}
+            yield known | ({"takes": seconds} if seconds else {})
+        elif answer is not None or asked.end.reason.startswith(NO_APPROVER):
+            yield {"unknown": True}
+        elif seconds:
+            yield {"takes": FOREVER}
 
 
 def _without_unheard(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
