@@ -575,6 +575,7 @@ class PlannerCalled(Event):
         prompt: The version of the words of its prompt, such as ``8``, or ``8+1a2b3c4d`` where the host has words of its
             own; then those with which a model has picked the tools (``tools 9f3c2a1b``) or the route. Empty if the
             planner names none.
+        confidence: How sure the planner is of its answer, from 0 to 1; `None` if it does not say, or has not answered.
     """
 
     number: int
@@ -588,6 +589,7 @@ class PlannerCalled(Event):
     notes: str = later("")
     request: int = later(0)
     prompt: str = later("")
+    confidence: float | None = later(None)
 
 
 @dataclass(slots=True, repr=False)

@@ -161,6 +161,29 @@ async def written_twice(journal: MemoryJournal) -> None:
     assert (result.status, result.makespan) == (Status.SUCCEEDED, 3.0)
 
 
+@tool(effect="effectful")
+async def send() -> str:
+    """Send it."""
+    return "sent"
+
+
+class Unsure:
+    """Gives a plan, or a patch, of which it is not sure."""
+
+    async def revise(self, brief: Brief) -> Plan | Patch:
+        """Write."""
+        await anyio.sleep(1)
+        sent = Step(id="send", tool="send")
+        return Plan(steps=[sent], confidence=0.4) if brief.is_first else Patch(edits=[Add(step=sent)], confidence=0.4)
+
+
+async def of_which_nobody_is_sure(journal: MemoryJournal) -> None:
+    """Somebody has to agree to what has effects, and nobody is there."""
+    facts: dict[str, Any] = {"planner": Unsure(), "policy": Policy(min_confidence=0.6), "journal": journal}
+    result = await dagrun.run(goal="send it", tools=[send], run_id="r", **facts)
+    assert result.status is Status.WAITING, result.reason
+
+
 BUSY = ModelError("too many requests", is_transient=True)
 MORE = Patch(edits=[], more=True)
 KINDS: dict[str, Kind] = {
@@ -178,6 +201,7 @@ KINDS: dict[str, Kind] = {
     "not at all later": goal(Status.FAILED, [step("a"), MORE], [CannotPlan("no idea")]),
     "with a tool that there is not": goal(Status.ESCALATED, [unknown("a")], unknown_tools="escalate"),
     "with the same once more": written_twice,
+    "nobody is sure of it": of_which_nobody_is_sure,
     "busy until no call is left": goal(
         Status.OVER_BUDGET, [BUSY], [BUSY], max_planner_calls=2, retry=RetryRule(max_attempts=9)
     ),

@@ -39,6 +39,7 @@ class _RecordedAnswer:
     error: str
     used: dict[str, Any]
     most: float
+    confidence: float | None = None
     refused: str = ""
     was_handed_on: bool = False
     ends: str = ""  # what the run comes to with it, as in `CannotPlan`
@@ -133,12 +134,14 @@ class RecordedRequest:
         return found
 
     def _proposal(self) -> dict[str, Any]:
+        confidence = self.calls[-1].confidence if self.calls else None
+        sure = {} if confidence is None else {"confidence": confidence}
         if self.is_draft or self.steps_again:
             steps = [edit.step for edit in (self.edits or self.steps_again) if isinstance(edit, Add)]
             dumped = [step.model_dump(mode="json", by_alias=True, exclude_unset=True) for step in steps]
-            return {"plan": {"steps": dumped, **self.answer}}
+            return {"plan": {"steps": dumped, **self.answer, **sure}}
         why = {"reason": self.why} if self.why else {}
-        return {"patch": {"edits": list(map(edit_as_dict, self.edits)), **self.answer, **why}}
+        return {"patch": {"edits": list(map(edit_as_dict, self.edits)), **self.answer, **why, **sure}}
 
 
 class RequestReader:
@@ -213,7 +216,9 @@ class RequestReader:
             case events.PlannerCalled():
                 self._is_asked, failure = False, event.failure
                 kind, error = (None, "") if failure is None else (failure.kind, failure.error)
-                self._called = _RecordedAnswer(event.seconds, event.fault, kind, error, self._usage(), self._most())
+                self._called = _RecordedAnswer(
+                    event.seconds, event.fault, kind, error, self._usage(), self._most(), event.confidence
+                )
                 if (request := self._request(event.request)) is not None:  # else it was told to stop, and ended late
                     request.calls.append(self._called)
             case events.PatchRefused() if event.origin == "planner" and self._called is not None:

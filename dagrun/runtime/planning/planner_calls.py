@@ -267,7 +267,7 @@ class PlannerCalls:
         answers, notes = Answers(), Notes()
         places = CallPlaces(self._model_windows, self._now, gathered.clock.stopped)
         context.run(_set_for_models, meter, answers, notes, places, gathered.prompts)
-        began, fault, failure = self._now(), "it was told to stop", None
+        began, fault, failure, confidence = self._now(), "it was told to stop", None, None
         name = rung.name if len(self._rungs) > 1 else ""
         number = self._record.ask_planner(name)
         self._record.deliver()
@@ -287,7 +287,7 @@ class PlannerCalls:
                 on_stop=gathered.close,
                 on_begin=gathered.clock.begin,
             )
-            fault = ""
+            fault, confidence = "", answer.confidence if isinstance(answer, Patch | Plan) else None
             return answer
         except PluginFailed as error:
             fault, failure = str(error), error.failure
@@ -299,7 +299,7 @@ class PlannerCalls:
                 seconds, record = self._now() - began, self._record
                 facts = (number, seconds, meter.tokens, meter.cost, fault, tuple(answers.texts), failure, name)
                 prompts = ", ".join(filter(None, (_text(gathered.prompt, _MAX_VERSION), *gathered.prompts)))
-                last = (_text(notes.text, Notes.MAX_TEXT), request.number, prompts[:_MAX_VERSION])
+                last = (_text(notes.text, Notes.MAX_TEXT), request.number, prompts[:_MAX_VERSION], confidence)
                 record.emit(PlannerCalled(record.next_seq(), record.at(), *facts, *last))
                 record.deliver()
 
