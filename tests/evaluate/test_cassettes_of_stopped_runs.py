@@ -243,6 +243,24 @@ def test_people_are_there_in_the_lives_of_a_run_in_which_they_were() -> None:
     assert differs_again(settled_when_it_was_resumed) == []
 
 
+async def cancelled_in_doubt(journal: MemoryJournal) -> None:
+    """The host cancels a step while a person is asked what became of it."""
+
+    async def look_away(question: Question) -> None:
+        await anyio.sleep_forever()
+
+    plan = Plan(steps=[Step(id="c", tool="lose", args={"text": "x"})])
+    async with dagrun.start(plan, tools=TOOLS, approver=look_away, journal=journal, run_id="r") as run:
+        await anyio.sleep(2)
+        run.cancel("c")
+        assert (await run.result()).status is Status.UNKNOWN
+
+
+def test_a_step_in_doubt_that_was_cancelled_is_cancelled_again() -> None:
+    """Else its question would wait for ever."""
+    assert differs_again(cancelled_in_doubt) == []
+
+
 @tool(effect="effectful")
 async def begin(text: str) -> str:
     """Take it back when told to stop."""
@@ -331,6 +349,43 @@ async def changed_while_a_person_looked_at_the_plan(journal: MemoryJournal) -> N
 def test_nobody_is_asked_about_a_patch_that_is_not_on_record(kind: Callable[[MemoryJournal], Awaitable[None]]) -> None:
     """What was said of it would be said of the next one."""
     assert differs_again(kind) == []
+
+
+async def repaired_while_a_person_looked_at_the_patch(journal: MemoryJournal) -> None:
+    """The patch is agreed to when the host has already put another step in the place of the one that has failed."""
+
+    async def agree(question: Question) -> bool:
+        await anyio.sleep(5)
+        return True
+
+    steps = [Step(id="c", tool="refuse"), Step(id="b", tool="look", args={"what": "${c}"})]
+    options: dict[str, Any] = {"planner": Quick(), "approver": agree, "policy": Policy(approve_patches="always")}
+    async with dagrun.start(Plan(steps=steps), tools=(*TOOLS, refuse), journal=journal, run_id="r", **options) as run:
+        await anyio.sleep(2)
+        await run.splice(Patch(edits=[Replace(id="c", step=Step(id="d", tool="look", args={"what": "z"}))]))
+        assert (await run.result()).status is Status.SUCCEEDED
+
+
+def test_a_patch_takes_as_long_as_a_person_has_looked_at_it() -> None:
+    """It was not used, and so is not on record; by then, the host has repaired the plan."""
+    assert differs_again(repaired_while_a_person_looked_at_the_patch) == []
+
+
+def test_a_patch_about_which_a_person_has_handed_the_run_over_is_not_on_record() -> None:
+    """Nobody can be asked about it again."""
+
+    async def hand_over(question: Question) -> Answer:
+        return Answer("escalate", by="ann")
+
+    async def main() -> None:
+        journal, plan = MemoryJournal(), Plan(steps=[Step(id="c", tool="refuse")])
+        options: dict[str, Any] = {"planner": Quick(), "approver": hand_over}
+        policy = Policy(approve_patches="always")
+        await dagrun.run(plan, tools=(refuse, look), policy=policy, journal=journal, run_id="r", **options)
+        with pytest.raises(CasesRefused, match="does not have the patch about which a person has handed the run over"):
+            await case_of(journal)
+
+    run_virtual(main)
 
 
 async def changed_at_once_and_cancelled(journal: MemoryJournal) -> None:

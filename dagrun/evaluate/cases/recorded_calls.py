@@ -184,9 +184,11 @@ class _RecordReader:
                 self._open[event.step][0].act["confidence"] = event.confidence
             case events.QuestionAsked():
                 self._run.people.ask(event, is_inside=event.question.step in self._open)
+                self._planner.look(event)
             case events.QuestionAnswered():
                 held = self._run.people.answer(event)
                 self._held[event.step] = self._held.get(event.step, 0.0) + held
+                self._planner.look(event)
             case _:
                 self._look_at_host(event)
                 self._run.people.look(event)
@@ -346,7 +348,7 @@ class _RecordReader:
 
     def _settled(self, event: events.StepSettled) -> None:
         by_itself = self._graph.stopping is not None or event.cause or self._graph.nodes[event.step].is_gone
-        if event.state is State.CANCELLED and not by_itself:
+        if not by_itself and self._was_cancelled(event):
             self._deed(event.at, cancel=event.step, reason=event.reason)
         is_default = event.is_default or self._graph.nodes[event.step].children is not None
         if event.state is State.SUCCEEDED and not is_default and not self._graph.nodes[event.step].attempts:
@@ -354,6 +356,14 @@ class _RecordReader:
         if self._graph.nodes[event.step].children is not None:
             self._joined[event.step] = event.at
         self._latest = (event.step, event.at)
+
+    def _was_cancelled(self, event: events.StepSettled) -> bool:
+        """Whether a step that did not run was cancelled; it is in doubt, if an attempt before may have taken effect."""
+        node = self._graph.nodes[event.step]
+        if event.state is not State.UNKNOWN or event.failure is not None or node.children is not None:
+            return event.state is State.CANCELLED
+        last = node.attempts[-1].outcome if node.attempts else None
+        return last is None or last.failure is None or event.reason != last.failure.message
 
 
 def _is_last_step(event: events.Spliced) -> bool:

@@ -100,6 +100,7 @@ class PeopleReader:
         self._asked: list[_AskedQuestion] = []
         self._open: dict[str, _AskedQuestion] = {}
         self._lives = [_Life()]
+        self._agreed: _AskedQuestion | None = None  # about a patch of which it is not yet known whether it was used
 
     @property
     def questions(self) -> list[Question]:
@@ -115,6 +116,9 @@ class PeopleReader:
                 self.is_waiting = self._lives[-1].found_nobody = True
             case events.RunResumed():
                 self.is_waiting = False
+            case events.PatchRefused() | events.ReplanEnded() if self._agreed is not None:
+                is_used = isinstance(event, events.ReplanEnded) and event.result == "applied"
+                self._agreed.is_lost, self._agreed = not is_used, None
 
     def live_again(self, at: float) -> None:
         """Begin another life: the case resumes the run, too."""
@@ -152,7 +156,11 @@ class PeopleReader:
         elif not event.reason.startswith(NO_APPROVER) and not self._can_reconcile(asked):
             life.may_be_heard = True
         is_patch = asked.question.kind is Asked.PATCH
-        asked.is_lost = is_patch and not self._graph.is_drafting and (answer is None or answer.choice != "approve")
+        is_draft, choice = self._graph.is_drafting, "" if answer is None else answer.choice
+        asked.is_lost = is_patch and not is_draft and choice != "approve"
+        if is_patch and choice == "escalate" and not (is_draft and self._graph.nodes):
+            self.missing.append("the patch about which a person has handed the run over")
+        self._agreed = asked if is_patch and not is_draft and choice == "approve" else self._agreed
         return event.at - self._since(asked) if asked.is_inside else 0.0
 
     def _can_reconcile(self, asked: _AskedQuestion) -> bool:

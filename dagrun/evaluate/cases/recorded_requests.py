@@ -19,6 +19,7 @@ from dagrun.model import event as events
 from dagrun.model.event import Event
 from dagrun.model.outcome import ErrorKind, Status
 from dagrun.model.patch import Add, edit_as_dict
+from dagrun.model.question import Asked
 
 _LAST_WORDS: Final = frozenset((CannotPlan.__name__, OverCeiling.__name__))  # after which it is not asked again
 _KINDS: Final = {Status.ESCALATED: "person", Status.OVER_BUDGET: "ceiling"}
@@ -43,6 +44,7 @@ class _RecordedAnswer:
     refused: str = ""
     was_handed_on: bool = False
     ends: str = ""  # what the run comes to with it, as in `CannotPlan`
+    looked_at: float = 0.0  # seconds in which a person looked at it
 
     @property
     def message(self) -> str:
@@ -54,9 +56,16 @@ class _RecordedAnswer:
 
     @property
     def facts(self) -> dict[str, Any]:
+        return self._facts(self.seconds + self.looked_at)  # a case asks nobody about a patch that is not on record
+
+    @property
+    def facts_of_patch(self) -> dict[str, Any]:
+        return self._facts(self.seconds)
+
+    def _facts(self, seconds: float) -> dict[str, Any]:
         # Of a call that was not late, what is beyond its time was spent on waiting for its turn.
-        seconds = min(whole_ms(self.seconds), max(0.0, whole_ms(self.most) - 0.001))
-        return ({"takes": seconds} if seconds else {}) | self.used
+        takes = min(whole_ms(seconds), max(0.0, whole_ms(self.most) - 0.001))
+        return ({"takes": takes} if takes else {}) | self.used
 
     def reply(self) -> dict[str, Any]:
         """Return what stands for an answer after which the planner was asked again; nothing if it did not count."""
@@ -114,12 +123,13 @@ class RecordedRequest:
         last = self.calls[-1] if self.calls else None
         if (last is None or last.was_late) and not self.edits:
             return {"takes": FOREVER, **({} if last is None else last.used)}
-        found: dict[str, Any] = {} if last is None else last.facts
+        has_patch = self.edits or self.answer or self.steps_again
+        found: dict[str, Any] = {} if last is None else last.facts_of_patch if has_patch else last.facts
         if self.kind and self.result == "refused" and not self.edits:
             return {**found, "fail": self.reason, "kind": self.kind}  # it asked for a tool that there is not
         if (last is None and self.is_cut and not self.was_repeated) or (last is not None and last.was_late):
             found["takes"] = FOREVER
-        if self.edits or self.answer or self.steps_again:
+        if has_patch:
             found |= self._proposal()
         if self.came and (last is None or last.was_late or self.came[0] < last.seconds - 0.001):
             found["at"] = list(map(whole_ms, self.came))
@@ -162,6 +172,7 @@ class RequestReader:
         self._life = 0
         self._is_asked = False
         self._asked = 0.0  # when it was called last
+        self._shown = 0.0  # when a person was asked about a patch last
         self._requests: dict[int, RecordedRequest] = {}
         self._called: _RecordedAnswer | None = None  # the last call that has ended
         self._first: RecordedRequest | None = None  # about the goal, which has no number
@@ -190,6 +201,10 @@ class RequestReader:
                 self._note_why(event)
             case events.RunEnded():
                 self._life += 1
+            case events.QuestionAsked() if event.question.kind is Asked.PATCH:
+                self._shown = event.at
+            case events.QuestionAnswered() if not event.step and self._called is not None:
+                self._called.looked_at += event.at - self._shown
             case _:
                 self._look_at_answer(event)
 
