@@ -161,6 +161,23 @@ async def written_twice(journal: MemoryJournal) -> None:
     assert (result.status, result.makespan) == (Status.SUCCEEDED, 3.0)
 
 
+class Whole:
+    """Gives a plan of which a step is none, and thinks about another one for a long time."""
+
+    async def revise(self, brief: Brief) -> Plan:
+        """Write."""
+        await anyio.sleep(50 if brief.refused else 1)
+        return Plan(steps=[step("a"), unknown("b")])
+
+
+async def cancelled_while_it_is_mended(journal: MemoryJournal) -> None:
+    """Of a plan that was refused as a whole, nothing runs before it is mended."""
+    async with dagrun.start(goal="rest", tools=[nap], planner=Whole(), journal=journal, run_id="r") as run:
+        await anyio.sleep(5)
+        run.cancel()
+        assert [len(step.attempts) for step in (await run.result()).steps.values()] == [0]
+
+
 @tool(effect="effectful")
 async def send() -> str:
     """Send it."""
@@ -201,6 +218,7 @@ KINDS: dict[str, Kind] = {
     "not at all later": goal(Status.FAILED, [step("a"), MORE], [CannotPlan("no idea")]),
     "with a tool that there is not": goal(Status.ESCALATED, [unknown("a")], unknown_tools="escalate"),
     "with the same once more": written_twice,
+    "cancelled while it is mended": cancelled_while_it_is_mended,
     "nobody is sure of it": of_which_nobody_is_sure,
     "busy until no call is left": goal(
         Status.OVER_BUDGET, [BUSY], [BUSY], max_planner_calls=2, retry=RetryRule(max_attempts=9)

@@ -153,7 +153,7 @@ class PlannerReply(_Part):
         plan: The whole plan, for a goal.
         patch: Edits of the plan, as in ``dagrun schema patch``.
         more: Whether it wants to be asked again when all of the plan has ended.
-        refuse: The answer is no valid one, for this reason; steps of *plan* may have begun.
+        refuse: The answer is no valid one, for this reason; steps of *plan* that came (*at*) before may have begun.
         busy: Why its model has no answer now; it is asked again.
         fail: Why it has no answer.
         kind: Who goes on after *fail*, as in `CannotPlan`: ``person`` for people, ``ceiling`` if a limit is reached.

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from dagrun.errors import CannotPlan, CasesRefused, ModelError, PlanRefused, Problem
 from dagrun.evaluate.cases.case_file import FOREVER, PlannerReply
 from dagrun.model.patch import Add, Patch
-from dagrun.model.plan import Plan
+from dagrun.model.plan import Plan, Step
 from dagrun.model.planner import Brief, RevisedBy
 from dagrun.model.signature import explain
 from dagrun.model.usage import METER
@@ -43,10 +43,13 @@ class PlayedPlanner:
             return _whole(PlannerReply(fail=text), None)
         self._left.remove(found)
         reply = found[0]
-        if reply.refuse is not None or reply.at:
+        if reply.at or (reply.refuse is not None and reply.plan is None):
             return _streamed(*found)
-        # Of a plan that is written once more, some steps are there.
-        return _whole(reply, Plan.model_validate(reply.plan) if reply.plan and not reply.more else found[1])
+        if not reply.plan or reply.more:
+            return _whole(*found)
+        # A plan, since of one that is written once more some steps are there.
+        plan = Plan.model_validate(reply.plan)
+        return _whole(reply, plan if reply.refuse is None else _with_fault(plan))
 
     def _why_none(self, about: set[str]) -> str:
         """Say that there is no reply, and which one is nearest: that with the most steps in common."""
@@ -83,6 +86,15 @@ async def _streamed(reply: PlannerReply, patch: Patch | None) -> AsyncIterator[P
         yield rest
     if reply.refuse is not None:
         raise PlanRefused([Problem("DR420", "", {"reason": reply.refuse})])
+
+
+def _with_fault(plan: Plan) -> Plan:
+    """Return a plan that is refused as a whole, although its steps are good."""
+    ids = {step.id.lower() for step in plan.steps}
+    id_ = next(name for number in range(len(ids) + 1) if (name := f"refused-{number}") not in ids)
+    nobody = next(name for number in range(len(ids) + 1) if (name := f"nobody-{number}") not in ids)
+    fault = Step(id=id_, tool=plan.steps[0].tool if plan.steps else id_, depends_on=(nobody,))
+    return plan.model_copy(update={"steps": (*plan.steps, fault)})
 
 
 def _charge(reply: PlannerReply) -> None:

@@ -131,7 +131,7 @@ class RecordedRequest:
             found["takes"] = FOREVER
         if has_patch:
             found |= self._proposal()
-        if self.came and (last is None or last.was_late or self.came[0] < last.seconds - 0.001):
+        if self.came and (self.result == "refused" or last is None or last.was_late or self.came[0] < last.seconds):
             found["at"] = list(map(whole_ms, self.came))
         if self.more:
             found["more"] = True
@@ -244,7 +244,7 @@ class RequestReader:
                 request = self._request(event.request)
                 assert request is not None, "what is spliced was asked for"
                 request.edits += event.edits
-                if request.is_draft:  # else all of it comes at once
+                if request.is_draft and self._is_asked:  # else all of it comes at once
                     request.came += [event.at - self._asked] * len(event.edits)
                 request.why = event.reason
                 request.answer |= {"output": event.output} if event.changes_output else {}
