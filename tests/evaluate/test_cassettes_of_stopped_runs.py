@@ -118,7 +118,36 @@ async def mended_before_letters_come(journal: MemoryJournal) -> None:
         assert (await run.result()).status is Status.SUCCEEDED
 
 
-@pytest.mark.parametrize("kind", [answered_by_letters, mended_before_letters_come], ids=lambda kind: kind.__name__)
+async def answered_while_it_went_on(journal: MemoryJournal) -> None:
+    """A letter has come soon enough; a planner, if there is one, has no idea of what may have been sent."""
+    steps = [
+        Step(id="a", tool="look", args={"what": "x", "seconds": 9.0}),
+        Step(id="b", tool="send", args={"text": "y"}),
+        Step(id="c", tool="lack"),
+        Step(id="d", tool="lose", args={"text": "z"}, on_failure="skip"),
+    ]
+    options: dict[str, Any] = {"tools": TOOLS, "planner": Careful(), "journal": journal}
+    async with dagrun.start(Plan(steps=steps), run_id="r", **options) as run:
+        await anyio.sleep(2)
+        await leave(journal, run.pending, Answer("approve"))
+        assert (await run.result()).steps["b"].state == "succeeded"
+
+
+async def left_to_a_planner_that_was_not_asked(journal: MemoryJournal) -> None:
+    """As there is a planner, nobody is asked what became of the call; the step itself says that it may be skipped."""
+    plan = Plan(steps=[Step(id="d", tool="lose", args={"text": "z"}, on_failure="skip")])
+    await dagrun.run(plan, tools=TOOLS, planner=Careful(), journal=journal, run_id="r")
+
+
+BY_LETTERS = (
+    answered_by_letters,
+    mended_before_letters_come,
+    answered_while_it_went_on,
+    left_to_a_planner_that_was_not_asked,
+)
+
+
+@pytest.mark.parametrize("kind", BY_LETTERS, ids=lambda kind: kind.__name__)
 def test_a_run_whose_people_answered_while_it_waited_waits_again(
     kind: Callable[[MemoryJournal], Awaitable[None]],
 ) -> None:

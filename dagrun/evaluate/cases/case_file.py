@@ -231,7 +231,7 @@ class HostDeed(_Part):
         cancel: Cancels a step, by its id, or the whole run (``*``).
         resume: Takes the run up again, as `dagrun.resume` does, after it has ended in doubt, or when it waits for
             answers of people. What follows is done to the resumed run.
-        attended: Whether people are asked while the resumed run goes on, though they answer by `letters`.
+        attended: Whether people are asked while the resumed run goes on, though they write `letters` else.
         reason: The reason of a cancellation, for the record.
     """
 
@@ -375,8 +375,8 @@ class Case(_CaseDefaults):
         plan: The plan: a file, or the plan itself.
         inputs: The inputs of the run.
         host: What the host does to the run while it goes on, in order.
-        letters: Whether people answer only when the run waits for nothing else: nobody is asked while it goes on, and
-            the answers are there when the host resumes it.
+        letters: Whether people write letters in place of being asked: nobody is there, so the planner is asked before
+            them, and a run that has nothing else to do waits for them until the host resumes it.
         runs: How often it runs: with the seeds *seed*, *seed* + 1, and so on.
         seed: The first seed, of the jitter of delays between attempts.
         exact: Whether an act with *when* is only for calls with all of these arguments and no others; ``{}`` for none.

@@ -95,7 +95,7 @@ class Cassette:
         """
         given = {"seed": self.case.seed, **self._means.options(self._world), "tools": self.toolbox(), **options}
         plan, on_event = given.pop("plan", self._means.plan), given.pop("on_event", None)
-        if not self.case.host:
+        if not (self.case.host or self.case.letters):
             return await run(plan, on_event=on_event, **given)
         given["letters"] = letters_of(self.case)
         async with Engine(durations=given.pop("durations", None)) as engine:

@@ -1,24 +1,37 @@
-"""What the host of a case does to a run: it changes the plan or the goal, cancels, or takes it up again."""
+"""What the host of a case does to a run: it changes the plan or the goal, cancels, or takes it up again.
+
+And what its people say: they are asked, or write letters. A letter to a question that was left open is there when the
+run is taken up again.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import anyio
+from anyio.abc import TaskGroup
 from pydantic import ValidationError
 
 from dagrun.api.engine import Engine
 from dagrun.api.options import ResumeOptions
-from dagrun.errors import CasesRefused, ContractError, SpliceRefused, StepNotFound, shorten
-from dagrun.evaluate.cases.case_file import HostDeed
+from dagrun.errors import (
+    AnswerRefused,
+    CasesRefused,
+    ContractError,
+    QuestionNotFound,
+    SpliceRefused,
+    StepNotFound,
+    shorten,
+)
+from dagrun.evaluate.cases.case_file import FOREVER, HostDeed, PersonReply
 from dagrun.journal.memory import MemoryJournal
-from dagrun.model.event import AttemptEnded, Event, Reviewed, StepSettled
+from dagrun.model.event import AttemptEnded, Event, QuestionAsked, Reviewed, StepSettled
 from dagrun.model.journal import Journal
 from dagrun.model.outcome import Status
 from dagrun.model.patch import Patch
-from dagrun.model.question import Answer, AnswerLetter, Approver, Question
+from dagrun.model.question import Answer, AnswerLetter, Question
 from dagrun.model.signature import explain
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
@@ -45,7 +58,7 @@ async def run_with_host(
     on_event: Callable[[Event], None],
     engine: Engine,
     *,
-    letters: Approver | None = None,
+    letters: CasePeople | None = None,
     **options: Any,
 ) -> RunResult:
     """Carry out a plan while its host is busy.
@@ -56,16 +69,16 @@ async def run_with_host(
         strange: Is told of each deed that the run has refused, in a sentence.
         on_event: Is told each event.
         engine: Begins the run, and takes it up again.
-        letters: Answers the questions that are open when the run waits and is resumed.
+        letters: Who writes letters to the run; `None` if people are asked.
         options: Options of the run.
 
     Raises:
         PlanRefused: The plan has problems.
     """
     first, *later = _by_resume(list(zip(deeds, patches_of(deeds), strict=True)))
-    if later and options.get("journal") is None:
+    if (later or letters is not None) and options.get("journal") is None:
         options["journal"] = MemoryJournal()  # in which letters can lie
-    host = _Host(strange, on_event)
+    host = _Host(strange, on_event, letters)
     async with engine.start(plan, on_event=host.see, **options) as run:
         result = await host.attend(run, first)
         pending = run.pending
@@ -74,23 +87,55 @@ async def run_with_host(
         if result.status not in (Status.UNKNOWN, Status.WAITING):
             strange.append(f"the host cannot resume the run, as it did: it has ended as {result.status}")
             break
-        if letters is not None and not deed.attended:
-            await _post(options["journal"], result.run_id, pending, letters)
-        host = _Host(strange, on_event)  # a step that is opened again has not ended
-        asked: dict[str, Any] = {"approver": letters} if letters is not None and deed.attended else {}
+        asked: dict[str, Any] = {}
+        host = _Host(strange, on_event, None if deed.attended else letters)  # a step that is opened again has not ended
+        if letters is not None and deed.attended:
+            asked = {"approver": letters.answer}
+        elif letters is not None:
+            await host.write(options["journal"], result.run_id, pending, letters)
         async with engine.resume(result.run_id, on_event=host.see, **known, **asked) as run:
             result = await host.attend(run, todo)
             pending = run.pending
     return result
 
 
-async def _post(journal: Journal, run_id: str, questions: Sequence[Question], letters: Approver) -> None:
-    """Answer questions while nobody holds their run."""
-    key = await journal.answer_key(run_id)
-    for question in questions:
-        answer = await letters(question)
-        if isinstance(answer, Answer):
-            await journal.post(run_id, AnswerLetter.of(question.id, answer, key).model_dump_json().encode())
+class CasePeople:
+    """The people of a case: they answer by step, then by tool, by kind of question, and by ``*``.
+
+    Args:
+        replies: What they answer, in order; the last goes on.
+    """
+
+    def __init__(self, replies: Mapping[str, Sequence[PersonReply]]) -> None:
+        self._replies = replies
+        self._given: Counter[tuple[str, str]] = Counter()
+
+    def reply(self, question: Question) -> PersonReply | None:
+        """Return the next reply to a question."""
+        step = question.step.partition("[")[0]
+        names = (question.step, step, question.tool, str(question.kind), "*")
+        name = next((name for name in names if name in self._replies), None)
+        fitting = [one for one in self._replies.get(name or "", ()) if one.kind in (None, question.kind)]
+        if name is None or not fitting:
+            return None
+        use = (name, str(question.kind))
+        number = self._given[use]
+        self._given[use] += 1
+        return fitting[min(number, len(fitting) - 1)]
+
+    async def answer(self, question: Question) -> Answer | None:
+        """Answer a question; see `Approver`."""
+        reply = self.reply(question)
+        return None if reply is None else await _said(reply, question)
+
+
+async def _said(reply: PersonReply, question: Question) -> Answer | None:
+    if reply.takes == FOREVER:
+        await anyio.sleep_forever()
+    await anyio.sleep(float(reply.takes))
+    if reply.choice == "nobody":
+        return None
+    return Answer(reply.choice, reply.value, "the people of the case", reply.note, question.checklist)
 
 
 _Deed: TypeAlias = tuple[HostDeed, Patch | None]
@@ -113,11 +158,15 @@ class _Host:
     Args:
         strange: Is told of each deed that the run has refused.
         on_event: Is told each event.
+        letters: Who writes letters to the run while it goes on, or nobody.
     """
 
-    def __init__(self, strange: list[str], on_event: Callable[[Event], None]) -> None:
+    def __init__(self, strange: list[str], on_event: Callable[[Event], None], letters: CasePeople | None) -> None:
         self._strange = strange
         self._on_event = on_event
+        self._letters = letters
+        self._asked: list[tuple[Question, PersonReply]] = []  # to which a letter is on its way
+        self._is_asked = anyio.Event()
         self._ended: dict[str, anyio.Event] = defaultdict(anyio.Event)  # by step
 
     def see(self, event: Event) -> None:
@@ -125,6 +174,23 @@ class _Host:
         self._on_event(event)
         if isinstance(event, _ENDS) and event.state.is_settled:
             self._ended[event.step].set()
+        if isinstance(event, QuestionAsked) and self._letters is not None:
+            self._send_later(event.question, self._letters.reply(event.question))
+
+    def _send_later(self, question: Question, reply: PersonReply | None) -> None:
+        if reply is not None:
+            self._asked.append((question, reply))
+            self._is_asked.set()
+
+    async def write(self, journal: Journal, run_id: str, questions: Sequence[Question], letters: CasePeople) -> None:
+        """Answer questions while nobody holds their run, or somewhat later."""
+        key = await journal.answer_key(run_id)
+        for question in questions:
+            reply = letters.reply(question)
+            if reply is None or reply.takes:
+                self._send_later(question, reply)
+            elif (answer := await _said(reply, question)) is not None:
+                await journal.post(run_id, AnswerLetter.of(question.id, answer, key).model_dump_json().encode())
 
     async def attend(self, run: Run, todo: Sequence[_Deed]) -> RunResult:
         """Do the deeds while the run goes on; return its result."""
@@ -133,9 +199,30 @@ class _Host:
             await self._do(run, *left.pop(0))  # before anything has begun
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._act, run, left)
+            if self._letters is not None:
+                tasks.start_soon(self._deliver, run, tasks)
             result = await run.result()
             tasks.cancel_scope.cancel()
         return result
+
+    async def _deliver(self, run: Run, tasks: TaskGroup) -> None:
+        """Send each letter on its way."""
+        while True:
+            await self._is_asked.wait()
+            self._is_asked = anyio.Event()
+            while self._asked:
+                tasks.start_soon(self._send, run, *self._asked.pop())
+
+    async def _send(self, run: Run, question: Question, reply: PersonReply) -> None:
+        answer = await _said(reply, question)
+        if answer is None:
+            return
+        try:
+            await run.answer(question, answer)
+        except QuestionNotFound:
+            pass  # nobody needs to know any more
+        except (AnswerRefused, ContractError) as error:
+            self._strange.append(f"a person cannot answer as they did: {shorten(str(error))}")
 
     async def _act(self, run: Run, todo: Sequence[_Deed]) -> None:
         for deed, patch in todo:

@@ -167,7 +167,8 @@ class _RecordReader:
             deed.update({"attended": True} if is_attended else {})
         if self._graph.status is Status.WAITING and not self._graph.nodes:
             self._run.missing.append("the plan to which nobody has agreed")
-        self._run.has_planner = self._run.has_planner or self._planner.was_asked
+        has_planner = self._planner.was_asked or self._run.people.come_after_a_planner
+        self._run.has_planner = self._run.has_planner or has_planner
 
     def _look(self, event: Event) -> None:
         match event:

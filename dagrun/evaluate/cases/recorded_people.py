@@ -4,8 +4,8 @@
 2. A question that has ended without an answer gets none in a case, either: its reply takes for ever.
 3. A run that has waited for answers, or ended in doubt, is resumed as it was: it has several lives. Whether somebody is
    there to be asked may differ from life to life, and is seen from what became of its questions and its failures.
-4. If nobody was there in one of them, the people of the case answer by letters, but where somebody was there again. If
-   somebody was there in the first, somebody is always asked; a question that was left open has found nobody.
+4. If nobody was there in one of them, the people of the case write letters, but where somebody was there again. If
+   somebody was there in the first, somebody is always asked. A question that was left open has found nobody.
 5. A run that was suspended while it went on is carried out in one piece: questions that were open go on being asked.
 """
 
@@ -39,17 +39,19 @@ class _Life:
         was_answered: Whether somebody was there, and has answered.
         may_be_heard: Whether a question was open for some time, or left to its end, as if somebody were there.
         found_nobody: Whether it was left to wait, or did without a person whom it would have asked.
+        asks_nobody: Whether it was the latter, so that those who have answered have written letters.
     """
 
     since: float = 0.0
     was_answered: bool = False
     may_be_heard: bool = False
     found_nobody: bool = False
+    asks_nobody: bool = False
 
     @property
     def has_people(self) -> bool:
         """Whether somebody was there to be asked."""
-        return self.was_answered or (self.may_be_heard and not self.found_nobody)
+        return (self.was_answered and not self.asks_nobody) or (self.may_be_heard and not self.found_nobody)
 
 
 @dataclass(slots=True)
@@ -131,11 +133,13 @@ class PeopleReader:
             return
         if event.outcome.state is State.UNKNOWN:
             effect = node.called(node.attempts[-1].tool).effect
-            is_for_people = not effect.may_repeat and node.plan.step.on_failure != "stop"
+            is_first = len(node.attempts) == 1  # nobody is asked once more when as many as may be were made
+            is_for_people = is_first and not effect.may_repeat and node.plan.step.on_failure != "stop"
         else:
             is_open = event.decision.recovery is Recovery.REPLAN and not node.is_in_doubt
             is_for_people = is_open and failure.kind in (ErrorKind.MISSING_INPUT, ErrorKind.PERMISSION)
-        self._lives[-1].found_nobody = self._lives[-1].found_nobody or is_for_people
+        if is_for_people:
+            self._lives[-1].found_nobody = self._lives[-1].asks_nobody = True
 
     def ask(self, event: events.QuestionAsked, *, is_inside: bool) -> None:
         """Note a question."""
@@ -179,6 +183,11 @@ class PeopleReader:
         """Whether people answer by letters, rule 4."""
         return any(life.found_nobody for life in self._lives) and not self._lives[0].has_people
 
+    @property
+    def come_after_a_planner(self) -> bool:
+        """Whether there was a planner: without one, the run would have waited for letters that could help."""
+        return any(life.asks_nobody for life in self._lives)
+
     def resumptions(self) -> Iterator[bool]:
         """Yield of each resumption whether people are to be asked from then on, though they write letters."""
         yield from (self.by_letters and life.has_people for life in self._lives[1:])
@@ -198,18 +207,14 @@ class PeopleReader:
 
     def _reply(self, asked: _AskedQuestion, number: int) -> dict[str, Any] | None:
         """Return what is said of a question in one life of the run; `None` if nobody is asked."""
-        life = self._lives[number]
-        is_present = not self.by_letters or life.has_people
-        is_old = number > asked.life
-        if not self._is_open_in(asked, number) or not (is_present or is_old):
+        if not self._is_open_in(asked, number):
             return None
         answer = asked.answer
         if asked.end is None or number < asked.last_life:
             return {"choice": NOBODY}
         if answer is None or answer.by.startswith(_RECONCILED):
-            return self._no_reply(asked, answer) if is_present else {"choice": NOBODY}
-        takes = whole_ms(asked.end.at - self._since(asked)) if is_present else 0.0
-        facts = {"value": answer.value, "takes": takes, "note": answer.note}
+            return self._no_reply(asked, answer)
+        facts = {"value": answer.value, "takes": whole_ms(asked.end.at - self._since(asked)), "note": answer.note}
         told = {name: fact for name, fact in facts.items() if fact not in (None, 0.0, "")}
         return {"choice": answer.choice, **told}
 

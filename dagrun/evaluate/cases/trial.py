@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -14,8 +13,8 @@ import anyio
 from dagrun.api.checking import AnyPlan
 from dagrun.api.engine import Engine
 from dagrun.errors import DagrunError, PlanRefused, join_lines
-from dagrun.evaluate.cases.case_file import FOREVER, Case, PersonReply
-from dagrun.evaluate.cases.host_deeds import run_with_host
+from dagrun.evaluate.cases.case_file import Case, PersonReply
+from dagrun.evaluate.cases.host_deeds import CasePeople, run_with_host
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, PlayedCritic
 from dagrun.evaluate.plan_shape import first_plan
 from dagrun.graph.budget import Budget
@@ -34,7 +33,7 @@ from dagrun.model.outcome import State, Status, TriggerKind
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Planner
 from dagrun.model.policy import Policy
-from dagrun.model.question import Answer, Approver, Question
+from dagrun.model.question import Approver
 from dagrun.runtime.result import RunResult
 from dagrun.testing.virtual_clock import VirtualClockLoop
 
@@ -171,7 +170,7 @@ async def carry_out(
     async def begin() -> RunResult:
         given: dict[str, Any] = {"tools": world.toolbox(), "seed": seed, **means.options(world), **options}
         async with Engine(budget=budget) as engine:
-            if means.case.host:
+            if means.case.host or means.case.letters:
                 given["letters"] = letters_of(means.case)
                 return await run_with_host(means.plan, means.case.host, world.strange, events.append, engine, **given)
             return await engine.run(means.plan, on_event=events.append, **given)
@@ -221,30 +220,11 @@ def _bounded(on_spin: Callable[[], object]) -> AbstractContextManager[None]:
     return loop.bounded(_MAX_TURNS, on_spin) if isinstance(loop, VirtualClockLoop) else nullcontext()
 
 
-def letters_of(case: Case) -> Approver | None:
-    """Return the person who answers while the run of a case waits; `None` if there is none."""
-    return approver_of(case.people or {}) if case.letters else None
+def letters_of(case: Case) -> CasePeople | None:
+    """Return the people who write letters to the run of a case; `None` if they are asked."""
+    return CasePeople(case.people or {}) if case.letters else None
 
 
 def approver_of(replies: Mapping[str, Sequence[PersonReply]]) -> Approver:
-    """Return the person of a case: it answers by step, then by tool, by kind of question, and by ``*``."""
-    given: Counter[tuple[str, str]] = Counter()
-
-    async def answer(question: Question) -> Answer | None:
-        step = question.step.partition("[")[0]
-        names = (question.step, step, question.tool, str(question.kind), "*")
-        name = next((name for name in names if name in replies), None)
-        fitting = [one for one in replies.get(name or "", ()) if one.kind in (None, question.kind)]
-        if name is None or not fitting:
-            return None
-        use = (name, str(question.kind))
-        reply = fitting[min(given[use], len(fitting) - 1)]
-        given[use] += 1
-        if reply.takes == FOREVER:
-            await anyio.sleep_forever()
-        await anyio.sleep(float(reply.takes))
-        if reply.choice == "nobody":
-            return None
-        return Answer(reply.choice, reply.value, "the people of the case", reply.note, question.checklist)
-
-    return answer
+    """Return the people of a case, who are asked."""
+    return CasePeople(replies).answer
