@@ -27,7 +27,7 @@ from dagrun import (
     tool,
 )
 from dagrun.errors import CasesRefused
-from dagrun.evaluate.cases.case_file import Case, PlannerReply
+from dagrun.evaluate.cases.case_file import Case, HostDeed, PlannerReply
 from dagrun.evaluate.cases.cassette import recorded_tools
 from dagrun.evaluate.cases.recorded_case import recorded_case
 from dagrun.model.codec.event_codec import events_of
@@ -283,9 +283,16 @@ def test_it_takes_as_long_and_uses_as_much_again() -> None:
     [
         ({"kind": "person", "patch": {"edits": []}}, "kind is for a reply with fail"),
         ({"at": [1.0], "fail": "no"}, "at is for a reply with a plan"),
+        ({"at": [1.0, 2.0], "plan": {"steps": [{"id": "a", "tool": "nap"}]}}, "at has more times than plan has steps"),
     ],
 )
-def test_what_goes_with_nothing_is_told(fields: dict[str, Any], words: str) -> None:
+def test_what_a_reply_of_a_planner_has_in_vain_is_told(fields: dict[str, Any], words: str) -> None:
     """Else it would be ignored."""
     with pytest.raises(ValidationError, match=words):
         PlannerReply.model_validate(fields)
+
+
+def test_people_are_there_from_a_resumption_on() -> None:
+    """Not from a splice on, say."""
+    with pytest.raises(ValidationError, match="attended is for a deed that resumes the run"):
+        HostDeed.model_validate({"cancel": "*", "attended": True})

@@ -183,6 +183,8 @@ class PlannerReply(_Part):
             raise ValueError("kind is for a reply with fail")
         if self.at and self.plan is None:
             raise ValueError("at is for a reply with a plan, whose steps start as they come")
+        if self.plan is not None and len(self.at) > len(self.plan.get("steps", ())):
+            raise ValueError("at has more times than plan has steps")
         return self
 
 
@@ -250,6 +252,8 @@ class HostDeed(_Part):
             raise ValueError("a deed is one of splice, goal, cancel and resume")
         if self.resume and (self.after or self.takes):
             raise ValueError("a run is resumed at its end: neither after a step nor later")
+        if self.attended and not self.resume:
+            raise ValueError("attended is for a deed that resumes the run")
         return self
 
 

@@ -22,7 +22,7 @@ from dagrun.errors import ValueRefused
 from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE
 from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
 from dagrun.evaluate.cases.recorded_people import PeopleReader
-from dagrun.evaluate.cases.recorded_requests import RequestReader, whole_ms
+from dagrun.evaluate.cases.recorded_requests import RequestReader, just_below, whole_ms
 from dagrun.evaluate.cases.stand_in_world import called_with
 from dagrun.graph.build import build
 from dagrun.graph.fold import fold
@@ -244,7 +244,7 @@ class _RecordReader:
         takes = whole_ms(event.at - began - self._held.pop(event.step, 0.0))
         outcome, failure = event.outcome, event.outcome.failure
         if (most := self._graph.nodes[event.step].plan.timeout) is not None and not _was_stopped(outcome):
-            takes = min(takes, max(0.0, whole_ms(most) - 0.001))  # the rest was spent on waiting, for people say
+            takes = min(takes, just_below(most))  # the rest was spent on waiting, for people say
         self._note_end(event)
         was_called = failure is None or failure.kind is not _NOT_CALLED
         if event.step in self._unfilled:
@@ -338,7 +338,7 @@ class _RecordReader:
         if not step and self._has_begun:
             takes = max(takes, 0.001)  # calls had begun before, though none of them may be open by now
         if self._moved >= ended + takes:
-            takes = whole_ms(self._moved - ended) + 0.001  # it has seen that
+            takes = round(whole_ms(self._moved - ended) + 0.001, 3)  # it has seen that
         self._late = takes - exactly if not step and takes > exactly else 0.0
         after = {"after": step} if step else {}
         self._run.host.append({**after, **({"takes": takes} if takes else {}), **deed})

@@ -30,6 +30,11 @@ def whole_ms(value: float) -> float:
     return math.floor(value * 1_000 + 1e-6) / 1_000
 
 
+def just_below(limit: float) -> float:
+    """Return the longest duration in whole milliseconds that keeps a limit."""
+    return max(0.0, round(whole_ms(limit) - 0.001, 3))
+
+
 @dataclass(slots=True)
 class _RecordedAnswer:
     """A call of the planner: how long it took, what its models used, and why its answer was not used, if it was not."""
@@ -64,7 +69,7 @@ class _RecordedAnswer:
 
     def _facts(self, seconds: float) -> dict[str, Any]:
         # Of a call that was not late, what is beyond its time was spent on waiting for its turn.
-        takes = min(whole_ms(seconds), max(0.0, whole_ms(self.most) - 0.001))
+        takes = min(whole_ms(seconds), just_below(self.most))
         return ({"takes": takes} if takes else {}) | self.used
 
     def reply(self) -> dict[str, Any]:
@@ -210,14 +215,15 @@ class RequestReader:
 
     def _note_why(self, event: events.RunStopping) -> None:
         """Note whether it is for what the planner has said that the run stops, and who goes on."""
-        kind, closed = _KINDS.get(event.status, ""), self._closed[-1] if self._closed else None
+        kind, called = _KINDS.get(event.status, ""), self._called
+        if called is not None and called.error in _LAST_WORDS and event.reason.endswith(called.message):
+            called.ends = kind
+        closed = self._closed[-1] if self._closed else None
         if (
-            self._called is not None
-            and self._called.error in _LAST_WORDS
-            and event.reason.endswith(self._called.message)
+            closed is not None
+            and closed.reason
+            and (event.reason.endswith(closed.reason) or event.reason.startswith(UNKNOWN_TOOL))
         ):
-            self._called.ends = kind
-        if closed is not None and closed.reason and (event.reason.endswith(closed.reason) or _asks_in_vain(event)):
             closed.kind = kind
 
     def _look_at_answer(self, event: Event) -> None:
@@ -282,7 +288,3 @@ class RequestReader:
             if former is not None and former.is_draft and former.result == "refused" and event.result == "unchanged":
                 request.steps_again = former.edits
             self._closed.append(request)
-
-
-def _asks_in_vain(event: events.RunStopping) -> bool:
-    return event.reason.startswith(UNKNOWN_TOOL)
