@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -415,6 +415,61 @@ def test_a_patch_about_which_a_person_has_handed_the_run_over_is_not_on_record()
             await case_of(journal)
 
     run_virtual(main)
+
+
+@tool(effect="read")
+async def ask(text: str, context: ToolContext) -> str:
+    """Ask a person in the middle of the work."""
+    return str(await context.ask(text))
+
+
+def test_a_run_that_was_handed_over_when_a_tool_asked_amid_its_work_is_no_case() -> None:
+    """Its stand-in does not ask, so it would wait for ever."""
+
+    async def hand_over(question: Question) -> Answer:
+        return Answer("escalate", by="ann")
+
+    async def main() -> None:
+        journal, plan = MemoryJournal(), Plan(steps=[Step(id="c", tool="ask", args={"text": "how many?"})])
+        result = await dagrun.run(plan, tools=[ask], approver=hand_over, journal=journal, run_id="r")
+        assert result.status is Status.ESCALATED
+        with pytest.raises(CasesRefused, match="a person has handed it over as c asked amid its work"):
+            await case_of(journal)
+
+    run_virtual(main)
+
+
+class SaysTwice:
+    """Writes a step and then nonsense; and the step alone, when it is asked again."""
+
+    def revise(self, brief: Brief) -> AsyncIterator[Add] | Awaitable[Plan]:
+        """Write."""
+        return self._again() if brief.refused else self._first()
+
+    async def _first(self) -> AsyncIterator[Add]:
+        yield Add(step=RISKY)
+        yield Add(step=Step(id="b", tool="nothing"))
+
+    async def _again(self) -> Plan:
+        return Plan(steps=[RISKY])
+
+
+RISKY = Step(id="a", tool="lose", args={"text": "x"}, on_failure="skip")
+
+
+async def agreed_to_when_it_was_written_twice(journal: MemoryJournal) -> None:
+    """Somebody agrees to the second plan, which says what the first had said already."""
+
+    async def agree(question: Question) -> bool:
+        return True
+
+    options: dict[str, Any] = {"planner": SaysTwice(), "approver": agree, "policy": Policy(approve_patches="effects")}
+    await dagrun.run(goal="lose it", tools=TOOLS, journal=journal, run_id="r", **options)
+
+
+def test_a_plan_that_was_written_twice_is_agreed_to_again() -> None:
+    """Nothing was changed by it, but its steps could begin."""
+    assert differs_again(agreed_to_when_it_was_written_twice) == []
 
 
 async def changed_at_once_and_cancelled(journal: MemoryJournal) -> None:

@@ -165,8 +165,6 @@ class _RecordReader:
         resumes = (deed for deed in self._run.host if "resume" in deed)
         for deed, is_attended in zip(resumes, self._run.people.resumptions(), strict=True):
             deed.update({"attended": True} if is_attended else {})
-        if self._graph.status is Status.WAITING and not self._graph.nodes:
-            self._run.missing.append("the plan to which nobody has agreed")
         has_planner = self._planner.was_asked or self._run.people.come_after_a_planner
         self._run.has_planner = self._run.has_planner or has_planner
 

@@ -66,10 +66,12 @@ def recorded_case(
     opening = run.opening
     is_bound = run.taken_over or opening.guards or opening.guarded_tools
     what = "outputs" if run.taken_over else "what people have to agree to"
+    handed = run.people.handed_over_inside
     reasons = [f"it takes over {what} from run {opening.parent}, which it retries: make one of that run"] * bool(
         is_bound
     )
     reasons += [f"its record does not have {what}" for what in dict.fromkeys(run.missing)]
+    reasons += [f"a person has handed it over as {step} asked amid its work, as no stand-in does" for step in handed]
     if reasons:
         raise CasesRefused([f"run {run_id} cannot become a case: {reason}" for reason in reasons])
     if is_brief:

@@ -91,17 +91,20 @@ class PeopleReader:
     Attributes:
         asked_inside: Whether a tool has asked a person in the middle of its work.
         missing: What is not on record, in words.
+        handed_over_inside: The steps whose tools asked in the middle of their work, where a person handed the run over.
         is_waiting: Whether the run is suspended, and waits for answers.
     """
 
     def __init__(self, graph: LiveGraph) -> None:
         self.asked_inside = False
         self.missing: list[str] = []
+        self.handed_over_inside: list[str] = []
         self.is_waiting = False
         self._graph = graph
         self._asked: list[_AskedQuestion] = []
         self._open: dict[str, _AskedQuestion] = {}
         self._lives = [_Life()]
+        self._is_plan_lost = False  # whether the last question was about a plan that is not on record
         self._agreed: _AskedQuestion | None = None  # about a patch of which it is not yet known whether it was used
 
     @property
@@ -118,8 +121,10 @@ class PeopleReader:
                 self.is_waiting = self._lives[-1].found_nobody = True
             case events.RunResumed():
                 self.is_waiting = False
+            case events.RunStopping() if event.status is Status.WAITING and self._is_plan_lost:
+                self.missing.append("the plan to which nobody has agreed")
             case events.PatchRefused() | events.ReplanEnded() if self._agreed is not None:
-                is_used = isinstance(event, events.ReplanEnded) and event.result == "applied"
+                is_used = isinstance(event, events.ReplanEnded) and (event.result == "applied" or not event.number)
                 self._agreed.is_lost, self._agreed = not is_used, None
 
     def live_again(self, at: float) -> None:
@@ -162,8 +167,11 @@ class PeopleReader:
         is_patch = asked.question.kind is Asked.PATCH
         is_draft, choice = self._graph.is_drafting, "" if answer is None else answer.choice
         asked.is_lost = is_patch and not is_draft and choice != "approve"
-        if is_patch and choice == "escalate" and not (is_draft and self._graph.nodes):
+        self._is_plan_lost = is_patch and not (is_draft and self._graph.nodes)
+        if choice == "escalate" and self._is_plan_lost:
             self.missing.append("the patch about which a person has handed the run over")
+        if choice == "escalate" and asked.is_inside:
+            self.handed_over_inside.append(asked.question.step)
         self._agreed = asked if is_patch and not is_draft and choice == "approve" else self._agreed
         return event.at - self._since(asked) if asked.is_inside else 0.0
 
