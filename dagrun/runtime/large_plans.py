@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 from collections.abc import Callable, Iterator
@@ -68,7 +69,8 @@ async def aside(steps: int, work: Callable[[], T]) -> T:
     """Do *work*, which changes no shared object; in a worker thread, if it is about many steps.
 
     A thread gives the loop a turn every few milliseconds. A caller that is cancelled does not wait for the thread: the
-    thread ends by itself, and its result is dropped.
+    thread ends by itself, and its result is dropped. On a clock that jumps, the loop would go on to the next time limit
+    meanwhile, so there the work is done at once.
 
     Args:
         steps: The number of steps that it is about.
@@ -76,7 +78,18 @@ async def aside(steps: int, work: Callable[[], T]) -> T:
     """
     if steps < MANY:
         return work()
+    if _jumps():
+        return _unhurried(steps, work)
     return await anyio.to_thread.run_sync(partial(_unhurried, steps, work), abandon_on_cancel=True)
+
+
+def _jumps() -> bool:
+    """Whether the clock of the loop jumps to the next timer, whatever a thread does."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # of trio
+        return False
+    return getattr(loop, "jumps", False) is True
 
 
 def _unhurried(steps: int, work: Callable[[], T]) -> T:

@@ -11,6 +11,7 @@ import pytest
 import dagrun
 from dagrun import (
     Brief,
+    Cassette,
     HedgeRule,
     MemoryJournal,
     Patch,
@@ -18,14 +19,17 @@ from dagrun import (
     Policy,
     Replace,
     Step,
+    Toolbox,
     ToolCall,
     ToolContext,
     ToolError,
     Verdict,
     tool,
 )
+from dagrun.evaluate.cases.case_file import Case
 from dagrun.model.event import AttemptStarted, Event
 from dagrun.model.outcome import Outcome
+from dagrun.testing import run_virtual
 from hedge_tools import known
 from played_again import differs_again
 
@@ -240,3 +244,17 @@ KINDS = (
 def test_a_run_comes_to_the_same_again(kind: Callable[[MemoryJournal], Awaitable[object]], tools: Any) -> None:
     """What is charged, too, which decides what there is room for."""
     assert differs_again(kind, tools) == []
+
+
+def test_a_plan_of_thousands_of_steps_is_checked_in_no_time() -> None:
+    """On a real clock that is done in a thread, and a virtual one would jump to the next time limit meanwhile."""
+    steps = [{"id": f"s{number}", "tool": "pay"} for number in range(2_500)]
+    facts = {"id": "big", "plan": {"steps": steps}, "world": {"pay": "paid"}, "policy": {"max_steps": 5_000}}
+
+    async def main() -> list[Any]:
+        cassette = Cassette(Case.model_validate(facts), Toolbox([pay]))
+        with anyio.fail_after(60):
+            result = await cassette.run()
+        return [str(result.status), anyio.current_time()]
+
+    assert run_virtual(main) == ["succeeded", 0.0]
