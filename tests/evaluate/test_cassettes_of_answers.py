@@ -11,6 +11,8 @@ import pytest
 import dagrun
 from dagrun import Cassette, MemoryJournal, Plan, Policy, Step, ToolContext, ToolError, Verdict, tool
 from dagrun.errors import CasesRefused
+from dagrun.evaluate.cases.case_file import Case, CaseFile
+from dagrun.evaluate.cases.load_cases import _unknown
 from dagrun.model.outcome import Outcome
 from dagrun.testing import run_virtual
 from played_again import differs_again
@@ -114,6 +116,10 @@ async def composed_by_a_model(journal: MemoryJournal) -> None:
 
 
 MISFIT = plan(Step(id="a", tool="find", args={"name": 7}), Step(id="b", tool="shout", args={"text": "${a}"}))
+UNREAD = (
+    Step(id="f", tool="find", args={"name": "many"}),
+    Step(id="sum", tool="total", args={"values": "${each}", "most": "${f}"}),
+)
 KINDS: dict[str, Callable[[MemoryJournal], Awaitable[object]]] = {
     "composed": made_of(TWO, [get], compose=write),
     "composed by a model": composed_by_a_model,
@@ -123,6 +129,7 @@ KINDS: dict[str, Callable[[MemoryJournal], Awaitable[object]]] = {
     "resumed while it was composed": resumed_while_it_was_composed,
     "a stream": made_of(plan(*STREAM), [get, total]),
     "a stream of a list": made_of(plan(Step(id="sum", tool="total", args={"values": [1, 2]})), [total]),
+    "a stream that nobody reads": made_of(plan(STREAM[0], *UNREAD), [get, find, total]),
     "of another type": made_of(MISFIT, [find, shout]),
 }
 
@@ -169,9 +176,18 @@ def test_an_answer_that_a_ceiling_stopped_is_refused() -> None:
 def test_a_golden_task_may_say_what_composes_the_answer() -> None:
     """The answer itself is enough."""
     facts = {"id": "one", "plan": TWO.model_dump(mode="json", exclude_unset=True), "world": {"get": 1}}
-    case = dagrun.evaluate.cases.case_file.Case.model_validate({**facts, "compose": "Two."})
+    case = Case.model_validate({**facts, "compose": "Two."})
 
     async def main() -> Any:
         return (await Cassette(case, dagrun.Toolbox([get])).run()).output
 
     assert run_virtual(main) == "Two."
+
+
+def test_what_composes_is_no_tool_that_is_told_apart_by_arguments() -> None:
+    """There is one call of it."""
+    text = {"tools": "x", "cases": [{"id": "one", "plan": {"steps": []}, "compose": {"when": {"a": 1}, "return": 1}}]}
+    case = CaseFile.model_validate(text).cases[0]
+    assert list(_unknown(case, dagrun.Toolbox([get]))) == [
+        "compose: when and step are for tools; the answer is composed once, and its acts follow each other"
+    ]

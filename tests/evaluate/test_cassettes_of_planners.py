@@ -29,6 +29,7 @@ from dagrun import (
 from dagrun.errors import CasesRefused
 from dagrun.evaluate.cases.case_file import Case, HostDeed, PlannerReply
 from dagrun.evaluate.cases.cassette import recorded_tools
+from dagrun.evaluate.cases.planner_replies import PlayedPlanner
 from dagrun.evaluate.cases.recorded_case import recorded_case
 from dagrun.model.codec.event_codec import events_of
 from dagrun.model.event import PlannerCalled
@@ -283,6 +284,9 @@ def test_it_takes_as_long_and_uses_as_much_again() -> None:
     [
         ({"kind": "person", "patch": {"edits": []}}, "kind is for a reply with fail"),
         ({"at": [1.0], "fail": "no"}, "at is for a reply with a plan"),
+        ({"plan": {"steps": []}, "busy": "no"}, "a reply is one of refuse, busy and fail"),
+        ({"refuse": "no", "busy": "no"}, "a reply is one of refuse, busy and fail"),
+        ({"plan": {"steps": []}, "refuse": "no", "more": True}, "more is for an answer that is not refused"),
         ({"at": [1.0, 2.0], "plan": {"steps": [{"id": "a", "tool": "nap"}]}}, "at has more times than plan has steps"),
     ],
 )
@@ -296,3 +300,34 @@ def test_people_are_there_from_a_resumption_on() -> None:
     """Not from a splice on, say."""
     with pytest.raises(ValidationError, match="attended is for a deed that resumes the run"):
         HostDeed.model_validate({"cancel": "*", "attended": True})
+
+
+@pytest.mark.parametrize("steps", [None, 5])
+def test_a_plan_without_a_list_of_steps_is_refused(steps: Any) -> None:
+    """With its place, and before anything runs."""
+    with pytest.raises(CasesRefused, match=r"planner\[0\].plan"):
+        PlayedPlanner([PlannerReply(plan={"steps": steps}, at=[1.0])], [])
+
+
+def test_a_plan_without_steps_is_refused_for_the_reason_that_is_given() -> None:
+    """It asks for no tool that there is not, which would be for people here."""
+    facts = {"id": "one", "goal": "rest", "policy": {"unknown_tools": "escalate"}}
+    case = Case.model_validate({**facts, "planner": [{"plan": {"steps": []}, "refuse": "because of the moon"}]})
+
+    async def main() -> Any:
+        return await Cassette(case, dagrun.Toolbox([nap])).run()
+
+    result = run_virtual(main)
+    assert result.status is Status.FAILED
+
+
+def test_the_reason_of_a_planner_that_cannot_go_on_is_its_own() -> None:
+    """It is not said twice that it cannot; and nothing is said of an answer that nobody has asked for."""
+
+    async def main() -> Any:
+        journal = MemoryJournal()
+        await goal(Status.ESCALATED, [step("a"), MORE], [CannotPlan("sign it", "person")])(journal)
+        return (await Cassette.from_journal("r", journal=journal)).case.planner
+
+    *_, last = run_virtual(main)
+    assert (last.fail, last.kind) == ("sign it", "person")

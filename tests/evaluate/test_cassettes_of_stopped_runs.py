@@ -26,10 +26,11 @@ from dagrun import (
     tool,
 )
 from dagrun.errors import CasesRefused
+from dagrun.evaluate.cases.case_file import Case
 from dagrun.evaluate.cases.recorded_case import recorded_case
 from dagrun.journal.memory import MemoryTape
 from dagrun.model.codec.event_codec import events_of
-from dagrun.model.event import AttemptStarted, Event, QuestionAsked
+from dagrun.model.event import AttemptStarted, Event, QuestionAnswered, QuestionAsked
 from dagrun.model.question import AnswerLetter
 from dagrun.testing import run_virtual
 from played_again import again, differs_again
@@ -567,3 +568,67 @@ async def cancelled_as_it_asked(journal: MemoryJournal) -> None:
 def test_the_last_question_waits_for_its_answer_even_if_nobody_may_have_heard_it() -> None:
     """Else it has found nobody before the host cancels."""
     assert differs_again(cancelled_as_it_asked) == []
+
+
+@tool(effect="read")
+async def locked() -> None:
+    """Let nobody in."""
+    raise PermissionError("no")
+
+
+class Gives:
+    """Replaces what nobody may do."""
+
+    async def revise(self, brief: Brief) -> Patch:
+        """Replace it."""
+        return Patch(edits=[Replace(id=brief.triggers[0].step, step=Step(id="other", tool="is_free"))])
+
+
+@tool(effect="read")
+async def is_free() -> str:
+    """Do it without asking."""
+    return "done"
+
+
+async def in_vain(journal: MemoryJournal) -> None:
+    """A person has said yes as often as people are asked; then the planner is."""
+
+    async def yes(question: Question) -> Answer:
+        await anyio.sleep(2)
+        return Answer("approve", by="ann")
+
+    facts: dict[str, Any] = {"tools": [locked, is_free], "planner": Gives(), "approver": yes, "journal": journal}
+    result = await dagrun.run(Plan(steps=[Step(id="a", tool="locked")]), run_id="r", **facts)
+    assert [attempt.decision.recovery for attempt in result.steps["a"].attempts if attempt.decision] == [
+        "ask",
+        "ask",
+        "replan",
+    ]
+
+
+def test_a_person_who_could_not_help_was_there() -> None:
+    """They are asked again, and nobody writes letters."""
+    assert differs_again(in_vain) == []
+
+
+def test_letters_come_in_the_order_of_the_questions() -> None:
+    """At one instant, too."""
+    steps = [*({"id": id_, "tool": "paid", "args": {"to": id_}} for id_ in "abc"), {"id": "d", "tool": "is_free"}]
+    world = {"paid": "paid", "is_free": {"takes": 5.0, "return": "done"}}
+    facts = {"id": "one", "plan": {"steps": steps}, "world": world, "letters": True}
+
+    async def main() -> list[str]:
+        told: list[Event] = []
+        cassette = dagrun.Cassette(
+            Case.model_validate({**facts, "people": {"*": "approve"}}), dagrun.Toolbox([paid, is_free])
+        )
+        await cassette.run(on_event=told.append)
+        return [event.step for event in told if isinstance(event, QuestionAnswered)]
+
+    assert run_virtual(main) == ["a", "b", "c"]
+
+
+@tool(effect="effectful", needs_approval=True)
+async def paid(to: str) -> str:
+    """Pay."""
+    return "paid"

@@ -153,7 +153,8 @@ class PlannerReply(_Part):
         plan: The whole plan, for a goal.
         patch: Edits of the plan, as in ``dagrun schema patch``.
         more: Whether it wants to be asked again when all of the plan has ended.
-        refuse: The answer is no valid one, for this reason; steps of *plan* that came (*at*) before may have begun.
+        refuse: The answer is no valid one, for this reason; steps of *plan* that came (*at*) before may have begun. A
+            plan without *at* is refused for a fault of its own, in place of this reason.
         busy: Why its model has no answer now; it is asked again.
         fail: Why it has no answer.
         kind: Who goes on after *fail*, as in `CannotPlan`: ``person`` for people, ``ceiling`` if a limit is reached.
@@ -179,11 +180,16 @@ class PlannerReply(_Part):
         given = [name for name in ("plan", "patch", "fail") if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"a reply has {' or '.join(given)}, not both")
+        if [self.refuse, self.busy, self.fail].count(None) < 2 or (self.busy is not None and given):
+            raise ValueError("a reply is one of refuse, busy and fail, and with busy or fail it has no answer")
+        if self.more and self.refuse is not None:
+            raise ValueError("more is for an answer that is not refused")
         if self.kind != "cannot" and self.fail is None:
             raise ValueError("kind is for a reply with fail")
         if self.at and self.plan is None:
             raise ValueError("at is for a reply with a plan, whose steps start as they come")
-        if self.plan is not None and len(self.at) > len(self.plan.get("steps", ())):
+        steps = None if self.plan is None else self.plan.get("steps")
+        if isinstance(steps, list) and len(self.at) > len(steps):
             raise ValueError("at has more times than plan has steps")
         return self
 
@@ -209,7 +215,7 @@ class ReconcileReply(_Part):
     def _one_reply(self) -> ReconcileReply:
         said = ["applied" in self.model_fields_set, self.not_applied, self.unknown].count(True)
         if said != (self.takes != FOREVER):
-            raise ValueError("a call in doubt is one of applied, not_applied and unknown")
+            raise ValueError("a call in doubt is one of applied, not_applied and unknown, or takes forever")
         return self
 
 
@@ -350,8 +356,9 @@ class _CaseDefaults(_Part):
         compose: What composes the answer of the run from its results, as its last step: an act, a list of acts, or the
             answer that it writes. Without it, nothing does.
         real: Tools that are called for real.
-        reconcile: What ``reconcile`` of a tool says about calls in doubt: false, or ``{applied: value}``; or a list of
-            these, one a question, of which the last goes on; those that name the step of a question go first.
+        reconcile: What ``reconcile`` of a tool says about calls in doubt: false, or a `ReconcileReply`, such as
+            ``{applied: value}``; or a list of these, one a question, of which the last goes on; those that name the
+            step of a question go first.
         people: What people answer, by step, tool, kind of question, or ``*``: a reply, or a list, one a question; the
             last goes on. Without it, nobody is there.
         secrets: The names of secrets that the plan may name; their values are made up.

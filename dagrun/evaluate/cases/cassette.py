@@ -78,6 +78,7 @@ class Cassette:
         Raises:
             CasesRefused: The run has not ended, or cannot be carried out again; every reason is in the error.
             RunNotFound: The journal has no such run.
+            UnknownTool: A tool that the run has called is not among *tools*.
             JournalDamaged: The record is not what was written.
         """
         recorded = playable_events(run_id, await journal.read(run_id))

@@ -211,7 +211,7 @@ class _Host:
             await self._is_asked.wait()
             self._is_asked = anyio.Event()
             while self._asked:
-                tasks.start_soon(self._send, run, *self._asked.pop())
+                tasks.start_soon(self._send, run, *self._asked.pop(0))
 
     async def _send(self, run: Run, question: Question, reply: PersonReply) -> None:
         answer = await _said(reply, question)

@@ -277,6 +277,8 @@ def _plan_in(fields: dict[str, Any]) -> Plan:
 
 def _unknown(case: Case, tools: Toolbox) -> Iterator[str]:
     yield from must_fit(tools, case.world)
+    if any(act.when is not None or act.step is not None for act in case.compose):
+        yield "compose: when and step are for tools; the answer is composed once, and its acts follow each other"
     if not case.exact and (names := [name for name, acts in case.world.items() if any(act.ignore for act in acts)]):
         yield f"world.{names[0]}: ignore is for a case with exact: true; others look only at what when names"
     for name, wanted in case.expect.calls.args.items():

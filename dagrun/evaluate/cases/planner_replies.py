@@ -43,7 +43,7 @@ class PlayedPlanner:
             return _whole(PlannerReply(fail=text), None)
         self._left.remove(found)
         reply = found[0]
-        if reply.at or (reply.refuse is not None and reply.plan is None):
+        if reply.at or (reply.refuse is not None and not (reply.plan or {}).get("steps")):
             return _streamed(*found)
         if not reply.plan or reply.more:
             return _whole(*found)
@@ -89,11 +89,11 @@ async def _streamed(reply: PlannerReply, patch: Patch | None) -> AsyncIterator[P
 
 
 def _with_fault(plan: Plan) -> Plan:
-    """Return a plan that is refused as a whole, although its steps are good."""
+    """Return a plan with steps as one that is refused as a whole, although they are good."""
     ids = {step.id.lower() for step in plan.steps}
     id_ = next(name for number in range(len(ids) + 1) if (name := f"refused-{number}") not in ids)
     nobody = next(name for number in range(len(ids) + 1) if (name := f"nobody-{number}") not in ids)
-    fault = Step(id=id_, tool=plan.steps[0].tool if plan.steps else id_, depends_on=(nobody,))
+    fault = Step(id=id_, tool=plan.steps[0].tool, depends_on=(nobody,))
     return plan.model_copy(update={"steps": (*plan.steps, fault)})
 
 

@@ -238,13 +238,13 @@ class _RecordReader:
 
     def _end(self, event: events.AttemptEnded) -> None:
         call, began = self._open.pop(event.step)
-        began = self._has_read(event, began)
-        takes = whole_ms(event.at - began - self._held.pop(event.step, 0.0))
         outcome, failure = event.outcome, event.outcome.failure
+        was_called = failure is None or failure.kind is not _NOT_CALLED
+        began = self._has_read(event, began) if was_called else began
+        takes = whole_ms(event.at - began - self._held.pop(event.step, 0.0))
         if (most := self._graph.nodes[event.step].plan.timeout) is not None and not _was_stopped(outcome):
             takes = min(takes, just_below(most))  # the rest was spent on waiting, for people say
         self._note_end(event)
-        was_called = failure is None or failure.kind is not _NOT_CALLED
         if event.step in self._unfilled:
             if was_called:
                 self._run.missing.append(f"the arguments of step {event.step}")

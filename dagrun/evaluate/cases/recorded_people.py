@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dagrun.decide.questions import may_help
 from dagrun.decide.recovery import was_cancelled
 from dagrun.decide.run_status import NO_APPROVER
 from dagrun.evaluate.cases.case_file import FOREVER, NOBODY
@@ -143,7 +144,8 @@ class PeopleReader:
         else:
             is_open = event.decision.recovery is Recovery.REPLAN and not node.is_in_doubt
             is_for_people = is_open and failure.kind in (ErrorKind.MISSING_INPUT, ErrorKind.PERMISSION)
-        if is_for_people:
+        rule = node.plan.step.retry or self._graph.plan.policy.retry
+        if is_for_people and may_help(node, event.outcome, rule.max_attempts):
             self._lives[-1].found_nobody = self._lives[-1].asks_nobody = True
 
     def ask(self, event: events.QuestionAsked, *, is_inside: bool) -> None:

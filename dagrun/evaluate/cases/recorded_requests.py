@@ -116,7 +116,7 @@ class RecordedRequest:
         yield from (named | reply for call in ended if (reply := call.reply()))
         if not is_open:
             yield named | self._last()
-        elif not self.was_repeated:
+        elif not self.was_repeated and not (ended and ended[-1].error in _LAST_WORDS):
             yield named | {"takes": FOREVER}
 
     @property
@@ -143,7 +143,8 @@ class RecordedRequest:
         was_used = self.result in ("applied", "unchanged") or (self.is_cut and not self.was_repeated)
         is_denied = self.result == "denied" and self.is_draft and self.edits
         if not was_used and not is_denied:  # a person who did not agree to the first plan says so again
-            found["refuse" if self.result == "refused" or self.edits else "fail"] = self.reason or self.result
+            said = last.message if last is not None and last.error in _LAST_WORDS else self.reason or self.result
+            found["refuse" if self.result == "refused" or self.edits else "fail"] = said
         if "fail" in found and self.kind:
             found["kind"] = self.kind
         return found
