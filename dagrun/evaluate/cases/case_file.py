@@ -156,7 +156,7 @@ class PlannerReply(_Part):
         refuse: The answer is no valid one, for this reason; steps of *plan* that came (*at*) before may have begun. A
             plan without *at* is refused for a fault of its own, in place of this reason.
         busy: Why its model has no answer now; it is asked again.
-        fail: Why it has no answer.
+        fail: Why it has no answer, or none to the end; steps of *plan* that came before may have begun.
         kind: Who goes on after *fail*, as in `CannotPlan`: ``person`` for people, ``ceiling`` if a limit is reached.
         tokens: What its models use.
         cost: What that costs.
@@ -178,10 +178,10 @@ class PlannerReply(_Part):
     @model_validator(mode="after")
     def _one_answer(self) -> PlannerReply:
         given = [name for name in ("plan", "patch", "fail") if getattr(self, name) is not None]
-        if len(given) > 1:
+        if len(given) > 1 and given != ["plan", "fail"]:
             raise ValueError(f"a reply has {' or '.join(given)}, not both")
         if [self.refuse, self.busy, self.fail].count(None) < 2 or (self.busy is not None and given):
-            raise ValueError("a reply is one of refuse, busy and fail, and with busy or fail it has no answer")
+            raise ValueError("a reply is one of refuse, busy and fail, and with busy it has no answer")
         if self.more and self.refuse is not None:
             raise ValueError("more is for an answer that is not refused")
         if self.kind != "cannot" and self.fail is None:

@@ -43,7 +43,8 @@ class PlayedPlanner:
             return _whole(PlannerReply(fail=text), None)
         self._left.remove(found)
         reply = found[0]
-        if reply.at or (reply.refuse is not None and not (reply.plan or {}).get("steps")):
+        has_steps = bool((reply.plan or {}).get("steps"))
+        if reply.at or (reply.fail is not None and has_steps) or (reply.refuse is not None and not has_steps):
             return _streamed(*found)
         if not reply.plan or reply.more:
             return _whole(*found)
@@ -86,6 +87,8 @@ async def _streamed(reply: PlannerReply, patch: Patch | None) -> AsyncIterator[P
         yield rest
     if reply.refuse is not None:
         raise PlanRefused([Problem("DR420", "", {"reason": reply.refuse})])
+    if reply.fail is not None:
+        raise CannotPlan(reply.fail, reply.kind)
 
 
 def _with_fault(plan: Plan) -> Plan:

@@ -22,7 +22,7 @@ from dagrun.errors import ValueRefused
 from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE
 from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
 from dagrun.evaluate.cases.recorded_people import PeopleReader
-from dagrun.evaluate.cases.recorded_requests import RequestReader, just_below, whole_ms
+from dagrun.evaluate.cases.recorded_requests import RequestReader, edit_of_case, just_below, whole_ms
 from dagrun.evaluate.cases.stand_in_world import called_with
 from dagrun.graph.build import build
 from dagrun.graph.fold import fold
@@ -33,7 +33,7 @@ from dagrun.model import event as events
 from dagrun.model.effect import Effect
 from dagrun.model.event import Event, Opening
 from dagrun.model.outcome import ErrorKind, Outcome, State, Status
-from dagrun.model.patch import Add, edit_as_dict
+from dagrun.model.patch import Add
 from dagrun.model.toolbox import COMPOSE, AnyTool, Toolbox
 from dagrun.model.value import Unavailable, decode
 
@@ -199,7 +199,7 @@ class _RecordReader:
                 self._deed(event.at, goal=event.goal)
             case events.Spliced() if event.origin == "host" and not _is_last_step(event):
                 answer = {"output": event.output} if event.changes_output else {}
-                self._deed(event.at, splice={"edits": list(map(edit_as_dict, event.edits)), **answer})
+                self._deed(event.at, splice={"edits": list(map(edit_of_case, event.edits)), **answer})
             case events.RunStopping() if event.reason == ONLY_ITS_PLAN:
                 self._run.missing.append("what its plan comes to: only the plan was wanted")
             case events.RunStopping() if event.status is Status.CANCELLED:
@@ -310,7 +310,9 @@ class _RecordReader:
         self._note_end(event)
         if call is None:
             return
-        seconds = whole_ms(event.at - self._returned[event.step])
+        # What is beyond the time of a critic was spent on waiting for a place of its model.
+        most = self._graph.plan.policy.critic_timeout
+        seconds = min(whole_ms(event.at - self._returned[event.step]), just_below(most))
         reviews = [
             {
                 "critic": verdict.critic,

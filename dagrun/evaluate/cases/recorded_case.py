@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from dagrun.errors import CasesRefused, ValueRefused
 from dagrun.evaluate.cases.recorded_calls import CallOnRecord, RecordedRun, read_run
+from dagrun.evaluate.cases.recorded_requests import step_of_case
 from dagrun.graph.node import Node
 from dagrun.model.codec.event_codec import events_of, marks_of
 from dagrun.model.event import Event, Opening, RunEnded, RunStarted, RunSuspended, Spliced
@@ -30,7 +31,6 @@ from dagrun.runtime.result import answer_of
 _MAX_ANSWER: Final = 2_000  # bytes of JSON of an answer that is expected in full
 _MAX_ARGUMENT: Final = 200  # characters of JSON of an argument by which a person finds a call
 _MAX_STEPS: Final = 12  # whose states are all listed; of larger plans, only those that are worth a look
-_OWN: Final = frozenset(("coroutine", "thread", "process"))  # executors that every run has
 
 
 def recorded_case(
@@ -145,13 +145,8 @@ def _begin(opening: Opening) -> dict[str, Any]:
     if not opening.plan.steps:
         return {"goal": opening.plan.goal}
     plan = opening.plan.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    own = [_without_executor(step) for step in plan["steps"]]
+    own = list(map(step_of_case, plan["steps"]))
     return {"plan": {**{name: part for name, part in plan.items() if part not in ("", None)}, "steps": own}}
-
-
-def _without_executor(step: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a step without an executor of the host: stand-ins need none."""
-    return {name: part for name, part in step.items() if name != "executor" or part in _OWN}
 
 
 def _policy(opening: Opening) -> dict[str, Any]:

@@ -7,21 +7,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dagrun.decide.run_status import UNKNOWN_TOOL
-from dagrun.errors import CannotPlan, OverCeiling
+from dagrun.errors import CannotPlan, OverCeiling, Problem
 from dagrun.evaluate.cases.case_file import FOREVER
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model import event as events
 from dagrun.model.event import Event
 from dagrun.model.outcome import ErrorKind, Status
 from dagrun.model.patch import Add, edit_as_dict
-from dagrun.model.question import Asked
+from dagrun.model.question import Answer, Asked
 
 _LAST_WORDS: Final = frozenset((CannotPlan.__name__, OverCeiling.__name__))  # after which it is not asked again
+_OWN: Final = frozenset(("coroutine", "thread", "process"))  # executors that every run has
 _KINDS: Final = {Status.ESCALATED: "person", Status.OVER_BUDGET: "ceiling"}
 
 
@@ -33,6 +34,16 @@ def whole_ms(value: float) -> float:
 def just_below(limit: float) -> float:
     """Return the longest duration in whole milliseconds that keeps a limit."""
     return max(0.0, round(whole_ms(limit) - 0.001, 3))
+
+
+def step_of_case(step: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a step without an executor of the host: stand-ins need none."""
+    return {name: part for name, part in step.items() if name != "executor" or part in _OWN}
+
+
+def edit_of_case(edit: Any) -> dict[str, Any]:
+    """Return an edit as plain JSON, without executors of the host."""
+    return {name: step_of_case(part) if name == "step" else part for name, part in edit_as_dict(edit).items()}
 
 
 @dataclass(slots=True)
@@ -47,6 +58,8 @@ class _RecordedAnswer:
     most: float
     confidence: float | None = None
     refused: str = ""
+    problems: Sequence[Problem] = ()  # for which it was refused
+    wanted: dict[str, Any] = field(default_factory=dict)  # a step whose tool there is not, for which people go on
     was_handed_on: bool = False
     ends: str = ""  # what the run comes to with it, as in `CannotPlan`
     looked_at: float = 0.0  # seconds in which a person looked at it
@@ -81,6 +94,8 @@ class _RecordedAnswer:
         if self.error in _LAST_WORDS:
             kind = {"kind": self.ends} if self.ends else {}
             return {**self.facts, "fail": self.message, **kind}
+        if self.wanted:
+            return {**self.facts, "patch": {"edits": [{"op": "add", "step": self.wanted}]}}
         if self.refused:
             return {**self.facts, "refuse": self.refused}
         return {**self.facts, "busy": self.fault} if self.fault else {}
@@ -116,13 +131,22 @@ class RecordedRequest:
         yield from (named | reply for call in ended if (reply := call.reply()))
         if not is_open:
             yield named | self._last()
-        elif not self.was_repeated and not (ended and ended[-1].error in _LAST_WORDS):
+        elif ended and ended[-1].error in _LAST_WORDS:
+            return
+        elif self.kind and not about:  # for a failed step, only the plan would stay as it is
+            yield named | {"fail": self.reason, "kind": self.kind}
+        elif not self.was_repeated:
             yield named | {"takes": FOREVER}
 
     @property
     def is_cut(self) -> bool:
         """Whether the run was stopped, or broke off, before the answer was complete."""
         return self.result in ("", "stopped")
+
+    @property
+    def has_failed_amid(self) -> bool:
+        """Whether the planner could not go on amid the first plan, and was not asked again."""
+        return self.is_draft and bool(self.edits) and (self.result == "failed" or (self.is_cut and self.kind != ""))
 
     def _last(self) -> dict[str, Any]:
         last = self.calls[-1] if self.calls else None
@@ -142,8 +166,10 @@ class RecordedRequest:
             found["more"] = True
         was_used = self.result in ("applied", "unchanged") or (self.is_cut and not self.was_repeated)
         is_denied = self.result == "denied" and self.is_draft and self.edits
-        if not was_used and not is_denied:  # a person who did not agree to the first plan says so again
-            said = last.message if last is not None and last.error in _LAST_WORDS else self.reason or self.result
+        said = last.message if last is not None and last.error in _LAST_WORDS else self.reason or self.result
+        if self.has_failed_amid:
+            found["fail"] = said
+        elif not was_used and not is_denied:  # a person who did not agree to the first plan says so again
             found["refuse" if self.result == "refused" or self.edits else "fail"] = said
         if "fail" in found and self.kind:
             found["kind"] = self.kind
@@ -154,10 +180,18 @@ class RecordedRequest:
         sure = {} if confidence is None else {"confidence": confidence}
         if self.is_draft or self.steps_again:
             steps = [edit.step for edit in (self.edits or self.steps_again) if isinstance(edit, Add)]
-            dumped = [step.model_dump(mode="json", by_alias=True, exclude_unset=True) for step in steps]
+            dumped = [step_of_case(step.model_dump(mode="json", by_alias=True, exclude_unset=True)) for step in steps]
             return {"plan": {"steps": dumped, **self.answer, **sure}}
         why = {"reason": self.why} if self.why else {}
-        return {"patch": {"edits": list(map(edit_as_dict, self.edits)), **self.answer, **why, **sure}}
+        return {"patch": {"edits": list(map(edit_of_case, self.edits)), **self.answer, **why, **sure}}
+
+
+def _has_tool(problem: Problem) -> bool:
+    return {"step", "tool"} <= problem.facts.keys()
+
+
+def _step_of(problem: Problem) -> dict[str, Any]:
+    return {"id": problem.facts["step"], "tool": problem.facts["tool"].strip("'")}
 
 
 class RequestReader:
@@ -178,7 +212,8 @@ class RequestReader:
         self._life = 0
         self._is_asked = False
         self._asked = 0.0  # when it was called last
-        self._shown = 0.0  # when a person was asked about a patch last
+        self._shown: dict[str, float] = {}  # by question about a patch: when a person was asked
+        self._own: set[str] = set()  # questions that the planner asks
         self._requests: dict[int, RecordedRequest] = {}
         self._called: _RecordedAnswer | None = None  # the last call that has ended
         self._first: RecordedRequest | None = None  # about the goal, which has no number
@@ -207,25 +242,37 @@ class RequestReader:
                 self._note_why(event)
             case events.RunEnded():
                 self._life += 1
-            case events.QuestionAsked() if event.question.kind is Asked.PATCH:
-                self._shown = event.at
-            case events.QuestionAnswered() if not event.step and self._called is not None:
-                self._called.looked_at += event.at - self._shown
+            case events.QuestionAsked() | events.QuestionAnswered():
+                self._look_at_question(event)
             case _:
                 self._look_at_answer(event)
+
+    def _look_at_question(self, event: Event) -> None:
+        """Note how long people look at its answers, and what they say to a planner that asks them."""
+        match event:
+            case events.QuestionAsked() if event.question.kind is Asked.PATCH:
+                self._shown[event.question.id] = event.at
+            case events.QuestionAsked() if not event.question.step and self._is_asked:
+                self._own.add(event.question.id)
+            case events.QuestionAnswered() if event.question in self._shown and self._called is not None:
+                self._called.looked_at += event.at - self._shown[event.question]
+            case events.QuestionAnswered(answer=Answer() as answer) if event.question in self._own:
+                if answer.choice == "escalate" and self._first is not None:
+                    self._first.kind = "person"  # a case does not ask him, and its planner hands the run over
 
     def _note_why(self, event: events.RunStopping) -> None:
         """Note whether it is for what the planner has said that the run stops, and who goes on."""
         kind, called = _KINDS.get(event.status, ""), self._called
-        if called is not None and called.error in _LAST_WORDS and event.reason.endswith(called.message):
-            called.ends = kind
+        is_for_tool = event.reason.startswith(UNKNOWN_TOOL)
         closed = self._closed[-1] if self._closed else None
-        if (
-            closed is not None
-            and closed.reason
-            and (event.reason.endswith(closed.reason) or event.reason.startswith(UNKNOWN_TOOL))
-        ):
+        if closed is not None and closed.reason and (event.reason.endswith(closed.reason) or is_for_tool):
             closed.kind = kind
+        if called is None:
+            return
+        if called.error in _LAST_WORDS and event.reason.endswith(called.message):
+            called.ends = kind
+        if is_for_tool:
+            called.wanted = next(map(_step_of, filter(_has_tool, called.problems)), {})
 
     def _look_at_answer(self, event: Event) -> None:
         match event:
@@ -245,6 +292,7 @@ class RequestReader:
                     request.calls.append(self._called)
             case events.PatchRefused() if event.origin == "planner" and self._called is not None:
                 self._called.refused = "; ".join(map(str, event.problems))
+                self._called.problems = event.problems
             case events.HandedOn() if self._called is not None:
                 self._called.was_handed_on = True
             case events.Spliced() if event.origin == "planner":
@@ -281,6 +329,8 @@ class RequestReader:
         elif isinstance(event, events.DraftEnded) or "" in event.steps:
             # It is opened by what is known of it, which is nothing if the run was stopped meanwhile.
             request, self._first = self._first or RecordedRequest((), life=self._life), None
+        elif event.calls and self._first is not None:  # the goal has changed meanwhile, and is asked about anew
+            request, self._first = self._first, None
         else:
             request = None  # the planner was not asked
         if request is not None:
