@@ -21,6 +21,7 @@ from dagrun import (
     Patch,
     Plan,
     Policy,
+    Question,
     RetryRule,
     Status,
     Step,
@@ -116,28 +117,20 @@ async def cancelled_while_it_writes(journal: MemoryJournal) -> None:
         await run.result()
 
 
-async def suspended_while_it_writes(journal: MemoryJournal) -> None:
-    """It is asked again when the run goes on, and begins anew."""
-    planner = Planner([step("a"), 5, step("b")], [step("c", 2, depends_on=("a",))])
-    facts: dict[str, Any] = {"tools": [nap], "planner": planner, "journal": journal}
-    async with dagrun.start(goal="rest", run_id="r", **facts) as run:
-        await anyio.sleep(3)
-        run.suspend()
-        await run.result()
-    async with dagrun.resume("r", **facts) as run:
-        assert (await run.result()).status is Status.SUCCEEDED
+def suspended(*answers: list[Any]) -> Kind:
+    """Return what suspends a run after three seconds, and takes it up again: its planner is asked again."""
 
+    async def kind(journal: MemoryJournal) -> None:
+        planner = Planner(*(list(answer) for answer in answers))
+        facts: dict[str, Any] = {"tools": [nap], "planner": planner, "journal": journal}
+        async with dagrun.start(goal="rest", run_id="r", **facts) as run:
+            await anyio.sleep(3)
+            run.suspend()
+            await run.result()
+        async with dagrun.resume("r", **facts) as run:
+            assert (await run.result()).status is Status.SUCCEEDED
 
-async def suspended_before_it_writes(journal: MemoryJournal) -> None:
-    """Of what it was about to say nothing is on record."""
-    planner = Planner([5, step("a")], [1, step("b")])
-    facts: dict[str, Any] = {"tools": [nap], "planner": planner, "journal": journal}
-    async with dagrun.start(goal="rest", run_id="r", **facts) as run:
-        await anyio.sleep(3)
-        run.suspend()
-        await run.result()
-    async with dagrun.resume("r", **facts) as run:
-        assert (await run.result()).status is Status.SUCCEEDED
+    return kind
 
 
 class Twice:
@@ -202,13 +195,27 @@ async def of_which_nobody_is_sure(journal: MemoryJournal) -> None:
     assert result.status is Status.WAITING, result.reason
 
 
+async def cancelled_while_a_person_looks_at_it(journal: MemoryJournal) -> None:
+    """Nobody has agreed to it, and nothing of it runs."""
+
+    async def thinks(question: Question) -> bool:
+        await anyio.sleep_forever()
+        return True
+
+    facts: dict[str, Any] = {"planner": Unsure(), "policy": Policy(min_confidence=0.6), "journal": journal}
+    async with dagrun.start(goal="send it", tools=[send], approver=thinks, run_id="r", **facts) as run:
+        await anyio.sleep(10)
+        run.cancel()
+        assert (await run.result()).status is Status.CANCELLED
+
+
 BUSY = ModelError("too many requests", is_transient=True)
 MORE = Patch(edits=[], more=True)
 KINDS: dict[str, Kind] = {
     "cancelled while it is written": cancelled_before_the_rest_is_written,
     "stopped while it is written": cancelled_while_it_writes,
-    "suspended while it is written": suspended_while_it_writes,
-    "suspended before it is written": suspended_before_it_writes,
+    "suspended while it is written": suspended([step("a"), 5, step("b")], [step("c", 2, depends_on=("a",))]),
+    "suspended before it is written": suspended([5, step("a")], [1, step("b")]),
     "too late with the rest": goal(
         Status.OVER_BUDGET, [step("a"), 99, step("b")], max_planner_calls=1, planner_timeout=9.0
     ),
@@ -220,6 +227,7 @@ KINDS: dict[str, Kind] = {
     "with a tool that there is not": goal(Status.ESCALATED, [unknown("a")], unknown_tools="escalate"),
     "with the same once more": written_twice,
     "cancelled while it is mended": cancelled_while_it_is_mended,
+    "cancelled while a person looks at it": cancelled_while_a_person_looks_at_it,
     "nobody is sure of it": of_which_nobody_is_sure,
     "busy until no call is left": goal(
         Status.OVER_BUDGET, [BUSY], [BUSY], max_planner_calls=2, retry=RetryRule(max_attempts=9)

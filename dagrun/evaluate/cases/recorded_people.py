@@ -64,6 +64,7 @@ class _AskedQuestion:
         at: When it was asked.
         life: The number of the life in which it was asked.
         is_inside: Whether a tool has asked it in the middle of its work.
+        is_draft: Whether the first plan was written when it was asked.
         end: How it ended; `None` if it has not.
         last_life: The number of the life in which it ended.
         is_lost: Whether a case does not ask it: it is about a patch that is not on record.
@@ -73,6 +74,7 @@ class _AskedQuestion:
     at: float
     life: int
     is_inside: bool
+    is_draft: bool
     end: events.QuestionAnswered | None = None
     last_life: int = 0
     is_lost: bool = False
@@ -150,7 +152,7 @@ class PeopleReader:
 
     def ask(self, event: events.QuestionAsked, *, is_inside: bool) -> None:
         """Note a question."""
-        asked = _AskedQuestion(event.question, event.at, len(self._lives) - 1, is_inside)
+        asked = _AskedQuestion(event.question, event.at, len(self._lives) - 1, is_inside, self._graph.is_drafting)
         self._open[event.question.id] = asked
         self._asked.append(asked)
         self.asked_inside = self.asked_inside or is_inside
@@ -167,7 +169,7 @@ class PeopleReader:
         elif not event.reason.startswith(NO_APPROVER) and not self._can_reconcile(asked):
             life.may_be_heard = True
         is_patch = asked.question.kind is Asked.PATCH
-        is_draft, choice = self._graph.is_drafting, "" if answer is None else answer.choice
+        is_draft, choice = asked.is_draft, "" if answer is None else answer.choice
         asked.is_lost = is_patch and not is_draft and choice != "approve"
         self._is_plan_lost = is_patch and not (is_draft and self._graph.nodes)
         if choice == "escalate" and self._is_plan_lost:
