@@ -79,9 +79,10 @@ def _invoke(folder: Path) -> Result:
 
 @pytest.mark.rigs
 @pytest.mark.real_time
-def test_the_order_of_a_mail_is_refused_and_the_run_ends_well(tmp_path: Path) -> None:
-    """One sees the plan, the refusal with its reason, the question, and the end."""
-    ran = _invoke(tmp_path / "out")
+def test_the_order_of_a_mail_is_refused_and_the_run_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sees the plan, the refusal with its reason, the question, and the end; the folder is named as by default."""
+    monkeypatch.chdir(tmp_path)
+    ran = _invoke(Path("out"))
 
     assert ran.return_value == 0, ran.stderr
     facts = json.loads(ran.stdout)

@@ -111,8 +111,8 @@ async def stand_in(question: Question) -> Answer:
 
 
 def servers(sent: Path) -> dict[str, Any]:
-    """Return the configuration of the server, as it would stand in a file ``mcp.json``."""
-    arguments = ["-P", "-m", "dagrun_tools.demo.mailbox_server", str(sent.resolve())]
+    """Return the configuration of the server that writes to the absolute path *sent*, as in a file ``mcp.json``."""
+    arguments = ["-P", "-m", "dagrun_tools.demo.mailbox_server", str(sent)]
     return {"mcpServers": {"mailbox": {"command": sys.executable, "args": arguments}}}
 
 
@@ -126,8 +126,8 @@ def run_mailbox(output: Path, *, has_boundary: bool = True) -> tuple[Executed, S
     Raises:
         MissingExtra: The extra ``mcp`` is not installed.
     """
+    sent = output.resolve() / SENT  # before the run moves into its folder, as relative names mean another place there
     with run_folder(output) as folder:
-        sent = output / SENT
         sent.unlink(missing_ok=True)
         connections = mcp_tools(servers(sent), rules={"mailbox": {"trust": "hints"}})
         kept = KeptServers(connections)
