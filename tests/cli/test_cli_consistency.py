@@ -36,6 +36,7 @@ def test_help_has_a_usage_an_example_and_80_columns(path: tuple[str, ...], shell
     assert shown.out.startswith(f"Usage: dagrun {' '.join(path)}")
     assert max(map(len, shown.out.splitlines())) <= 80
     has_commands = "\nCommands:\n" in shown.out
+    assert not has_commands or "..." not in shown.out.partition("\nCommands:\n")[2], "give the command a short_help"
     assert has_commands or re.search(rf"\n  Examples?:\n(.*\n)*? .*dagrun {' '.join(path)}", shown.out), shown.out
     assert "\x1b" not in shown.out
 
@@ -74,6 +75,7 @@ def test_every_command_has_one_heading_on_the_help_page(shell: Shell) -> None:
     assert len(listed) == len(set(listed))
     assert COMMANDS.keys() <= set(listed), "give the command a heading in GROUPS"
     shown = shell("--help").out
+    assert "..." not in shown.partition("Plans:")[2], "the line of a command, be it of another package, is cut off"
     for name in COMMANDS:
         assert len(re.findall(rf"^  {name} ", shown, re.MULTILINE)) == 1, name
     assert cli.name == "cli"

@@ -70,7 +70,7 @@ def _origin(configuration: Configuration, name: str) -> str:
     return configuration.origins[name].name + (" (not trusted)" if name in configuration.untrusted else "")
 
 
-@config.command(epilog=TRUST)
+@config.command(epilog=TRUST, short_help="Let what a file of settings names be imported and used.")
 @_file
 @options.directory
 def trust(*, file: Path | None) -> None:
@@ -85,7 +85,7 @@ def trust(*, file: Path | None) -> None:
         click.echo(f"trusted: {printable(str(found.path))}")
 
 
-@config.command(epilog=DISTRUST)
+@config.command(epilog=DISTRUST, short_help="Stop trusting a file of settings.")
 @_file
 @options.directory
 def distrust(*, file: Path | None) -> None:

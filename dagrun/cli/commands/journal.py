@@ -38,7 +38,7 @@ def journal() -> None:
     """Verify the records of runs, or export them; without a command, verify all of them."""
 
 
-@journal.command(epilog=VERIFY)
+@journal.command(epilog=VERIFY, short_help="Check that no record was changed, and that none is missing.")
 @click.argument("run_ids", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
 @click.option("--all", "is_all", is_flag=True, help="Verify all runs of the folder.")
 @options.combined(records_option, options.as_json, options.directory)
@@ -74,7 +74,7 @@ def _as_dict(known: Known) -> dict[str, Any]:
     }
 
 
-@journal.command(epilog=EXPORT)
+@journal.command(epilog=EXPORT, short_help="Print the records of RUN, a line of JSON each.")
 @run_argument
 @click.option("--full", "is_full", is_flag=True, help="Print the records as they were written, personal data included.")
 @options.combined(records_option, options.directory)

@@ -33,7 +33,11 @@ def tools() -> None:
     """List the tools, with their arguments and outputs, or check how they are declared; without a command, list."""
 
 
-@tools.command("list", epilog="\b\nExample:\n  dagrun tools list --tools my_tools")
+@tools.command(
+    "list",
+    epilog="\b\nExample:\n  dagrun tools list --tools my_tools",
+    short_help="List the named tools, or those of installed packages.",
+)
 @options.combined(options.tools, options.secrets, options.as_json, options.directory)
 def list_tools(*, as_json: bool, **flags: Any) -> None:
     """List the tools that are named, or those of installed packages; of MCP servers, also who said their effect."""
@@ -63,7 +67,7 @@ def show_tool(*, name: str, as_json: bool, **flags: Any) -> None:
             data.text("\n".join(describe(tool)))
 
 
-@tools.command("check", epilog=CHECK)
+@tools.command("check", epilog=CHECK, short_help="Look for what makes tools hard to choose or unsafe to call.")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--ignore", "ignored", metavar="CODE", multiple=True, help="Leave out findings of this code; repeatable.")
 @options.combined(options.tools, options.secrets, options.as_json, options.directory)
@@ -120,7 +124,11 @@ def schema_of_plans() -> None:
         data.json(plan_schema())
 
 
-@schema.command("view", epilog="\b\nExample:\n  dagrun schema view > view.schema.json")
+@schema.command(
+    "view",
+    epilog="\b\nExample:\n  dagrun schema view > view.schema.json",
+    short_help="Print the schema of the view of a run, for reports and pages.",
+)
 def schema_of_views() -> None:
     """Print the schema of the view of a run: the JSON that reports and pages are made of."""
     from dagrun.observe.view.shape import view_schema
@@ -129,7 +137,11 @@ def schema_of_views() -> None:
         data.json(view_schema())
 
 
-@schema.command("toolset", epilog="\b\nExample:\n  dagrun schema toolset --tools my_tools")
+@schema.command(
+    "toolset",
+    epilog="\b\nExample:\n  dagrun schema toolset --tools my_tools",
+    short_help="Print the schema of plans that call only the named tools.",
+)
 @options.combined(options.tools, options.secrets, options.directory)
 def schema_of_toolset(**flags: Any) -> None:
     """Print the schema of plans that call only the tools of a module, in the form that models are given."""
@@ -139,7 +151,11 @@ def schema_of_toolset(**flags: Any) -> None:
         data.json(toolset_schema(_toolbox(flags)))
 
 
-@schema.command("eval", epilog="\b\nExample:\n  dagrun schema eval > eval.schema.json")
+@schema.command(
+    "eval",
+    epilog="\b\nExample:\n  dagrun schema eval > eval.schema.json",
+    short_help="Print the schema of files of golden tasks.",
+)
 def schema_of_cases() -> None:
     """Print the schema of files of golden tasks, which `dagrun eval` carries out."""
     from dagrun.evaluate.cases.case_file import case_schema
@@ -148,7 +164,11 @@ def schema_of_cases() -> None:
         data.json(case_schema())
 
 
-@schema.command("events", epilog="\b\nExample:\n  dagrun schema events > events.schema.json")
+@schema.command(
+    "events",
+    epilog="\b\nExample:\n  dagrun schema events > events.schema.json",
+    short_help="Print the schema of events as JSON.",
+)
 def schema_of_events() -> None:
     """Print the schema of events as JSON, as `Event.to_dict` makes them.
 

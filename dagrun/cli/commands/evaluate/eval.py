@@ -45,7 +45,7 @@ def evaluate() -> None:
     """
 
 
-@evaluate.command("run", epilog=EPILOG)
+@evaluate.command("run", epilog=EPILOG, short_help="Carry out the golden tasks of files and folders.")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(exists=True))
 @click.option("--only", metavar="ID", multiple=True, help="Carry out the case of this id alone. May be repeated.")
 @click.option("--record", metavar="FILE", type=click.Path(dir_okay=False), help="Keep the figures, as a baseline.")
@@ -96,7 +96,7 @@ Exit codes: 0 it comes to the same as on record, 1 it does not, 2 wrong usage, o
 """
 
 
-@evaluate.command("from", epilog=_FROM)
+@evaluate.command("from", epilog=_FROM, short_help="Make a golden task of a recorded run that has ended.")
 @run_argument
 @click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="The file.  [default: stdout]")
 @click.option("--id", "case_id", metavar="ID", help="The name of the case.  [default: that of the run]")

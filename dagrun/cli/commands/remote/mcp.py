@@ -54,7 +54,7 @@ def mcp() -> None:
     """
 
 
-@mcp.command(epilog=SERVE)
+@mcp.command(epilog=SERVE, short_help="Serve plans over stdin and stdout, or over HTTP.")
 @options.combined(options.tools, options.deps, options.secrets, options.policy, options.max_running)
 @click.option(
     "--plans",
@@ -89,7 +89,7 @@ def serve(**flags: Any) -> int:
     return McpJob(flags).carry_out()
 
 
-@mcp.command(epilog=PIN)
+@mcp.command(epilog=PIN, short_help="Show what servers say about their tools, and pin it.")
 @options.combined(options.mcp_servers, options.secrets)
 @click.option("--yes", "is_sure", is_flag=True, help="Write without asking.")
 @options.directory
@@ -103,7 +103,7 @@ def pin(**flags: Any) -> int:
     return PinJob(flags).pin(is_sure=flags["is_sure"])
 
 
-@mcp.command(epilog=CHECK)
+@mcp.command(epilog=CHECK, short_help="Compare what servers say about their tools with the pins.")
 @options.combined(options.mcp_servers, options.secrets, options.as_json, options.directory)
 def check(**flags: Any) -> int:
     """Compare what servers say about their tools with the lock file, and show what differs."""
