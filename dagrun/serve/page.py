@@ -12,12 +12,12 @@ from dagrun.errors import ContractError, MissingExtra
 from dagrun.model.journal import Journal
 from dagrun.model.question import Question
 from dagrun.runtime.run import Run
-from dagrun.serve.catalog import Catalog
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from dagrun.api.engine import Engine
+    from dagrun.serve.catalog import Catalog
     from dagrun.serve.guard import Authorize, Guard
     from dagrun.serve.routes import Routes
 
@@ -113,6 +113,7 @@ def web(
         from starlette.applications import Starlette
     except ImportError as error:
         raise MissingExtra("the live page needs starlette: pip install 'dagrun-engine[ui]'") from error
+    from dagrun.serve.catalog import Catalog
     from dagrun.serve.guard import Guard
     from dagrun.serve.measures import Measures
     from dagrun.serve.posts import Posts

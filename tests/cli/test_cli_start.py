@@ -89,6 +89,44 @@ def modules_of(shell: Shell, *calls: Sequence[str]) -> set[str]:
     return set(words[len(calls) :])
 
 
+# What is not installed without an extra, as `None` in sys.modules makes it.
+_OPTIONAL = ["starlette", "uvicorn", "resvg_py", "mcp", "asyncpg", "opentelemetry", "anthropic", "matplotlib"]
+_NEEDS = [
+    (["serve"], "ui"),
+    (["run", "plan.json", "--tools", "cli_tools", "--serve"], "ui"),
+    (["run", "plan.json", "--tools", "cli_tools", "--report", "run.png"], "png"),
+    (["show", "plan.json", "-f", "png", "-o", "plan.png"], "png"),
+    (["run", "plan.json", "--tools", "cli_tools", "--trace"], "otel"),
+    (["runs", "--journal", "postgresql://nobody@127.0.0.1:1/none"], "postgres"),
+    (["mcp", "serve", "--tools", "cli_tools:add"], "mcp"),
+    (["do", "Count", "--tools", "cli_tools", "--planner", "anthropic", "--model", "any"], "anthropic"),
+    (["bench", "plan.json", "--tools", "cli_tools", "--plot", "modes.png"], "tools"),
+]
+
+
+def test_what_needs_an_extra_says_so_in_one_line_before_anything_runs(shell: Shell) -> None:
+    """Whoever has just installed dagrun has no extra: a traceback tells them nothing."""
+    shell.plan({"id": "a", "tool": "add", "args": {"a": 1}})
+    code = f"""if True:
+        import os, sys
+        from dagrun.cli.main import main
+        os.environ["ANTHROPIC_API_KEY"] = "none"
+        sys.modules.update(dict.fromkeys({_OPTIONAL}))
+        for call in {[call for call, _ in _NEEDS]}:
+            print(main(call), file=sys.stderr)"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=shell.folder, check=False, env=environment()
+    )
+
+    lines = done.stderr.splitlines()
+    assert lines[1::2] == ["2"] * len(_NEEDS), done.stderr
+    for line, (call, extra) in zip(lines[::2], _NEEDS, strict=True):
+        assert line.startswith("Error: "), call
+        assert f"dagrun-engine[{extra}]" in line
+    assert done.stdout == ""
+    assert not shell.runs.exists() or not any(shell.runs.iterdir())
+
+
 def test_the_help_of_no_command_loads_the_engine(shell: Shell) -> None:
     """A help page that takes a second is not read twice."""
     assert LIGHT.isdisjoint(modules_of(shell, ["--help"], *([name, "--help"] for name in COMMANDS)))

@@ -18,7 +18,7 @@ from dagrun.cli.setup.plans import plan_text
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, coloured, columns_of, is_ascii, printable, to_json
 from dagrun.cli.terminal.user_errors import BadInput, problem_lines
-from dagrun.errors import MissingExtra, first_lines
+from dagrun.errors import first_lines
 from dagrun.model.event import Event
 from dagrun.model.outcome import State, Status
 from dagrun.model.value import decode_or_reason
@@ -180,8 +180,9 @@ class OneRun:
         view = view_of(result, values="full")
         try:
             self._report.write(shortened(view, "short"))
-        except (OSError, MissingExtra) as error:
-            self._say(f"cannot write {self._report.path}: {error}")
+        except OSError as error:
+            self._say(f"cannot write {self._report.path}: {error.strerror}")
+            self._report = None  # so that the end names the command that makes one
 
     def _save_plan(self, result: RunResult) -> None:
         path = self._save_plan_to

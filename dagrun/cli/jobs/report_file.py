@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dagrun.cli.records.output_folder import writable
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.observe.report.report import FORMS, ReportStyle, form_of, make_report
+from dagrun.observe.report.report import FORMS, ReportStyle, form_of, make_report, png_library
 
 # The bytes above which a report is said to be large, with what makes it smaller.
 LARGE: Final = 8_000_000
@@ -25,11 +25,14 @@ class ReportFile:
 
     Raises:
         BadInput: It cannot be written, or is another file.
+        MissingExtra: It is a PNG, and the library that makes it is not installed.
     """
 
     def __init__(self, name: str, form: str | None = None, *, option: str = "-o", is_forced: bool = False) -> None:
         self.form = form or form_of(name) or "html"
         assert self.form in FORMS
+        if self.form == "png":
+            png_library()
         path = writable(name, option)
         assert path is not None
         self.path: Path = path
@@ -43,7 +46,6 @@ class ReportFile:
 
         Raises:
             OSError: It cannot be written.
-            MissingExtra: A PNG is asked for, and the library that makes it is not installed.
         """
         data = make_report(view, self.form, style)
         if self.path.exists() and not self.path.is_file():  # /dev/stdout

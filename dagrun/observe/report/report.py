@@ -132,9 +132,18 @@ def _picture(view: Mapping[str, Any], style: ReportStyle) -> Markup:
     )
 
 
-def _png(picture: Markup) -> bytes:
+def png_library() -> Any:
+    """Return the library that makes a PNG of an SVG.
+
+    Raises:
+        MissingExtra: It is not installed.
+    """
     try:
         import resvg_py
     except ImportError as error:
         raise MissingExtra("a PNG is made by resvg-py: pip install 'dagrun-engine[png]', or make an SVG") from error
-    return bytes(resvg_py.svg_to_bytes(svg_string=str(picture), zoom=2))
+    return resvg_py
+
+
+def _png(picture: Markup) -> bytes:
+    return bytes(png_library().svg_to_bytes(svg_string=str(picture), zoom=2))
