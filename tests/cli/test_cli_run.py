@@ -1,7 +1,9 @@
 """`dagrun run`: the answer on the standard output, all else on the standard error, and an exit code that says why."""
 
+import io
 import json
 import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -215,17 +217,40 @@ def test_tools_are_found_in_the_current_directory(shell: Shell) -> None:
     assert shell("run", shell.plan({"id": "a", "tool": "one"}), "-t", "tools_right_here").out == "1\n"
 
 
-def test_plan_comes_from_the_standard_input(shell: Shell) -> None:
-    shell.plan(ADD)
-    done = subprocess.run(
-        command("run", "-", *TOOLS, "-q"),
-        input=(shell.folder / "plan.json").read_bytes(),
-        capture_output=True,
-        check=False,
-        env=environment(),
-    )
+class _Typed(io.TextIOWrapper):
+    """A standard input with a text."""
 
-    assert (done.returncode, done.stdout) == (0, b"2\n")
+    def __init__(self, text: str) -> None:
+        super().__init__(io.BytesIO(text.encode()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"steps": [ADD]}),
+        "# by hand\nsteps:\n- {id: a, tool: add, args: {a: 1}}\n",
+        "1. add(a=1)\n2. join()\n",
+    ],
+    ids=["json", "yaml", "calls"],
+)
+def test_plan_comes_from_the_standard_input(text: str, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no name whose ending would say what it is written in."""
+    monkeypatch.setattr(sys, "stdin", _Typed(text))
+
+    ended = shell("run", "-", *TOOLS, "-q")
+    assert (ended.code, ended.out) == (0, "2\n")
+
+
+def test_what_is_no_plan_is_called_what_it_is(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken JSON would not help whoever has a pipe that is empty, or names the program that makes the plan."""
+    monkeypatch.setattr(sys, "stdin", _Typed(""))
+
+    assert "there is no plan on the standard input" in shell("run", "-", *TOOLS).err
+    shell.file("shop.py", "import dagrun\n")
+    ended = shell("run", "shop.py", *TOOLS)
+    assert ended.code == 2
+    assert "shop.py is a program" in ended.err
+    assert "to_yaml()" in ended.err
 
 
 @pytest.mark.rigs

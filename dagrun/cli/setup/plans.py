@@ -26,12 +26,26 @@ def load_plan(name: str, toolbox: Toolbox | None = None) -> Plan:
 
     Raises:
         PlanRefused: The plan cannot be read; every problem is in the error.
+        BadInput: There is nothing to read, or a program in place of a plan.
     """
     if name != STDIN:
+        if name.endswith(".py"):
+            raise BadInput(
+                f"{name} is a program, and a plan is a file of JSON or YAML; in Python, plan.to_yaml() writes one"
+            )
         return read_plan(Path(name), toolbox=toolbox)
-    if sys.stdin is None:
-        raise BadInput("there is no standard input to read the plan from")
-    return read_plan(sys.stdin.buffer.read(PlanLimits().max_bytes + 1), toolbox=toolbox)
+    data = sys.stdin.buffer.read(PlanLimits().max_bytes + 1) if sys.stdin is not None else b""
+    if not data.strip():
+        raise BadInput("there is no plan on the standard input")
+    return read_plan(data, toolbox=toolbox, syntax=None if _is_json(data) else "yaml")
+
+
+def _is_json(data: bytes) -> bool:
+    """Whether a text without a name is JSON or numbered calls, which `read_plan` tells apart, and not YAML."""
+    from dagrun.plans.compiler_dialect import is_compiler_text
+
+    text = data.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+    return text.startswith(("{", "[")) or is_compiler_text(text)
 
 
 def as_written(part: Plan | Step) -> dict[str, Any]:
