@@ -110,8 +110,18 @@ def call_error_of(error: Exception) -> CallError:
     if names & {"APITimeoutError", "TimeoutException"}:
         return CallError("the server did not say anything in time", is_transient=True, is_free=is_free)
     if names & {"APIConnectionError", "RequestError", "SSLError", "EndOfStream"}:
-        return CallError(f"no connection to the server: {_sentence(cause)}", is_transient=True, is_free=is_free)
+        server = f"the server{_place(error)}"
+        return CallError(f"no connection to {server}: {_sentence(cause)}", is_transient=True, is_free=is_free)
     return CallError(f"the call failed with {_sentence(error)}")
+
+
+def _place(error: Exception) -> str:
+    """Return where the server is, without anything of the address that may be secret; empty if it is not known."""
+    try:
+        url = error.request.url  # type: ignore[attr-defined]
+        return f" at {url.host}{f':{url.port}' if url.port else ''}"
+    except (AttributeError, RuntimeError):  # httpx raises the latter if there was no request
+        return ""
 
 
 def _from_status(status: int, body: Any, headers: Mapping[str, str]) -> CallError:

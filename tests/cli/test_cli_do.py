@@ -152,7 +152,7 @@ def test_server_that_is_not_there_is_told_in_a_line(shell: Shell, monkeypatch: p
     ended = shell("do", GOAL, *TOOLS, "--model", "m", "--base-url", f"http://127.0.0.1:{port}/v1")
 
     assert ended.code == 1
-    assert "no connection to the server" in ended.err
+    assert f"no connection to the server at 127.0.0.1:{port}: " in ended.err
     assert "Traceback" not in ended.err
 
 

@@ -116,6 +116,9 @@ USAGE = [
     (["run", "plan.json", "-t", "cli_tols"], ["did you mean cli_tools_here?"]),
     (["run", "plan.json", "-t", "cli_tools:ad"], ["did you mean add?"]),
     (["run", "plan.json", "-t", "no_tools.py"], ["--tools no_tools.py: there is no such file"]),
+    (["run", "plan.json", "-t", "."], ["--tools .: it is a folder"]),
+    (["run", "plan.json", "-t", "./plan.json"], ["--tools ./plan.json: it is no file of Python"]),
+    (["run", "plan.json", "-t", "unfinished"], ["SyntaxError", "(unfinished.py, line 1)\n"]),
     (["run", "plan.json", "-t", "./raises.py"], ["ZeroDivisionError", "raises.py:2"]),
     (["run", "plan.json", "-t", "json"], ["no tool"]),
     (["run", "plan.json", "-t", "raises"], ["ZeroDivisionError", "raises.py:2"]),
@@ -150,6 +153,7 @@ def test_wrong_usage_is_told_in_a_line(shell: Shell, args: list[str], words: lis
     shell.file("cli_tools_here.py", "")
     shell.file("raises.py", "\n1 / 0\n")
     shell.file("exits.py", "raise SystemExit(0)\n")
+    shell.file("unfinished.py", "def a(:\n")
     shell.file("needs_more.py", BROKEN_MODULE)
     shell.file("broken.toml", "max_running = 1\nmax_running = = 2\n")
     shell.file("wrong.toml", 'max_runing = 1\ngrace = "long"\n')

@@ -114,20 +114,24 @@ def names_tools(configuration: Configuration) -> bool:
 
 def _is_path(source: str) -> bool:
     path = source.partition(":")[0]
-    return path.endswith(".py") or "/" in path or os.sep in path
+    return path.endswith(".py") or "/" in path or os.sep in path or path in (".", "..")
 
 
 def _module_of_file(source: str, folder: Path) -> str:
     """Let Python find the module in the file that *source* names, and return ``module`` or ``module:name``.
 
     Raises:
-        BadInput: There is no such file, or its name is that of another module.
+        BadInput: There is no such file of Python, or its name is that of another module.
     """
     path, colon, name = source.partition(":")
     written, option = Path(path).expanduser(), f"--tools {shorten(source, 100)}"
     found = next((place / written for place in (Path.cwd(), folder) if (place / written).exists()), None)
     if found is None:
         raise BadInput(f"{option}: there is no such file")
+    if found.is_dir() and not (found / "__init__.py").is_file():
+        raise BadInput(f"{option}: it is a folder; name a file of Python in it")
+    if found.is_file() and found.suffix != ".py":
+        raise BadInput(f"{option}: it is no file of Python; tools are functions in a file that ends with .py")
     if not found.stem.isidentifier():
         raise BadInput(f"{option}: {found.stem} is no name of a module in Python; rename the file")
     parent = str(found.resolve().parent)
@@ -202,7 +206,9 @@ def _fault(source: str, error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return the file and line of the tools that the error came from; empty if it is not known."""
+    """Return the file and line of the tools that the error came from; empty if it is not known, or in the error."""
+    if isinstance(error, SyntaxError):  # the trace ends in the machinery of imports
+        return ""
     trace, place = error.__traceback__, ""
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
