@@ -14,6 +14,7 @@ import anyio
 from dagrun.errors import ContractError
 
 T = TypeVar("T")
+_TURN: Final = 0.01  # virtual seconds, for each turn of a loop in which something spins
 
 
 class _VirtualSelector(selectors.BaseSelector):
@@ -85,7 +86,8 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     def bounded(self, most: int, on_spin: Callable[[], object]) -> Iterator[None]:
         """Call a function once if something spins: it is always ready to run, so the clock never goes on.
 
-        No time limit ends that on a virtual clock.
+        No time limit ends that on a virtual clock. From the call on, turns of the loop take time, as on a real clock:
+        whoever tells the spinning code to stop may give it a grace period.
 
         Args:
             most: The turns of the loop in a row, without a pause and without an event, that are no spinning.
@@ -95,8 +97,12 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
 
         def count(turns: int) -> None:
             if turns > most:
-                self._virtual.on_turn = before
+                self._virtual.on_turn = pass_time
                 self.call_soon(on_spin)
+
+        def pass_time(turns: int) -> None:
+            if turns:
+                self._virtual.now += _TURN
 
         self._virtual.turns, self._virtual.on_turn = 0, count
         try:

@@ -87,6 +87,64 @@ def test_what_is_not_as_expected_is_said(tmp_path: Path, expect: dict[str, Any],
     assert miss in said
 
 
+CRITICS = """
+import anyio
+
+class Waits:
+    name = "critic"
+    wait = staticmethod(anyio.sleep_forever)
+
+    async def review(self, step, outcome):
+        await self.wait()
+
+class Spins(Waits):
+    @staticmethod
+    async def wait():
+        while True:
+            await anyio.sleep(0)
+
+class Clings(Waits):
+    async def review(self, step, outcome):
+        while True:
+            try:
+                await self.wait()
+            except anyio.get_cancelled_exc_class():
+                pass
+
+class ClingsAndSpins(Clings, Spins): ...
+
+class Fails:
+    async def review(self, step, outcome):
+        raise OSError("it is away")
+"""
+WAITS = "it waits for what never comes"
+SPINS = "something in it spins, 20000 turns of the loop without a pause"
+
+
+@pytest.mark.parametrize(
+    ("critic", "why"), [("Waits", WAITS), ("Clings", WAITS), ("Spins", SPINS), ("ClingsAndSpins", SPINS)]
+)
+def test_a_critic_of_the_answer_that_never_ends_hangs_its_case_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, critic: str, why: str
+) -> None:
+    monkeypatch.setattr("dagrun.evaluate.cases.trial._MAX_TURNS", 20_000)
+    (tmp_path / "endless_critics.py").write_text(CRITICS, encoding="utf-8")
+    result = play(tmp_path, plan=PLAN, world=WORLD, expect={"critic": f"endless_critics:{critic}"})
+
+    told = f"the critic endless_critics:{critic} has not ended: {why}"
+    assert result.misses == [f"status is hung, not succeeded ({told})"]
+    assert result.as_dict()["statuses"] == ["hung"]
+    assert result.trials[0].seconds == 2  # of the run, which has ended
+
+
+def test_a_critic_of_the_answer_that_fails_objects(tmp_path: Path) -> None:
+    """The other cases go on."""
+    (tmp_path / "endless_critics.py").write_text(CRITICS, encoding="utf-8")
+    (said,) = misses(tmp_path, {"critic": "endless_critics:Fails"})
+
+    assert said.startswith("the critic endless_critics:Fails objects: it failed: it raised OSError: it is away")
+
+
 def test_a_part_of_the_answer_is_enough(tmp_path: Path) -> None:
     plan = {"steps": [{"id": "order", "tool": "get_order", "args": {"order": 1}}]}
     world = {"get_order": {"return": {"id": 1, "total": 0.1 + 0.2}}}

@@ -157,6 +157,14 @@ async def look() -> int: ...
 async def turn(n: int) -> int:
     while n:
         await anyio.sleep(0)
+
+@dagrun.tool(effect="pure", timeout=5)
+async def cling() -> int:
+    while True:
+        try:
+            await anyio.sleep(0)
+        except anyio.get_cancelled_exc_class():
+            pass
 """
 
 
@@ -206,6 +214,14 @@ def test_a_tool_that_has_much_to_do_at_one_instant_does_not_spin(tmp_path: Path)
 def test_a_tool_that_spins_ends_its_case(tmp_path: Path) -> None:
     steps = [{"id": "turn", "tool": "turn", "args": {"n": 1}}]
     (miss,) = spinning(tmp_path, plan={"steps": steps}, world={}, real=["turn"])
+
+    assert "status is hung" in miss
+    assert "something in it spins" in miss
+
+
+def test_a_tool_that_spins_and_swallows_its_cancellation_ends_its_case(tmp_path: Path) -> None:
+    """It is dropped after its grace period, which passes although the clock has nothing to jump to."""
+    (miss,) = spinning(tmp_path, plan={"steps": [{"id": "it", "tool": "cling"}]}, world={}, real=["cling"])
 
     assert "status is hung" in miss
     assert "something in it spins" in miss

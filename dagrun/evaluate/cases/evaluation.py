@@ -12,7 +12,7 @@ import anyio
 
 from dagrun.errors import CasesRefused
 from dagrun.evaluate.cases.case_file import CaseFile
-from dagrun.evaluate.cases.expectations import misses_of
+from dagrun.evaluate.cases.expectations import misses_of, objection_to
 from dagrun.evaluate.cases.fault_matrix import matrix_misses
 from dagrun.evaluate.cases.figures import Figures, figures_of
 from dagrun.evaluate.cases.gates import GateResult, failing_newcomers, judge_gate, regressions
@@ -201,7 +201,8 @@ def run_case(ready: ReadyCase) -> CaseResult:
         result = CaseResult(ready)
         for number in range(ready.case.runs):
             trial = await carry_out(ready.means, ready.world(), ready.case.seed + number)
-            trial.misses = await misses_of(ready.case.expect, trial, ready.judge)
+            objection = await objection_to(trial, ready.judge, ready.case.expect.critic)
+            trial.misses = misses_of(ready.case.expect, trial, objection)
             result.trials.append(trial)
         if ready.case.faults is not None:
             good = result.trials[0]

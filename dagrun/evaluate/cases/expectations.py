@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextvars import copy_context
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
+
+import anyio
 
 from dagrun.errors import ContractError, ValueRefused, shorten
 from dagrun.evaluate.cases.case_file import (
@@ -17,31 +21,33 @@ from dagrun.evaluate.cases.case_file import (
 )
 from dagrun.evaluate.cases.matching import differences, fits, shown
 from dagrun.evaluate.cases.stand_in_world import StandInCall
-from dagrun.evaluate.cases.trial import Trial
+from dagrun.evaluate.cases.trial import Hung, Trial, end_of
 from dagrun.evaluate.plan_shape import plain_plan
 from dagrun.model.outcome import Outcome, State
 from dagrun.model.plan import Plan, Step
 from dagrun.model.value import encode, to_json
+from dagrun.runtime.host_calls import PluginFailed, call_plugin
 from dagrun.runtime.result import RunResult
 from dagrun.sources.foreign_schema import read_schema
 from dagrun.sources.schema_check import SchemaRules
 
 JudgeAnswer = Callable[[Any], Awaitable[str]]
+_GRACE: Final = 1.0  # seconds in which a critic that is told to stop may clean up
 
 
-async def misses_of(expected: Expectation, trial: Trial, judge: JudgeAnswer | None = None) -> list[str]:
+def misses_of(expected: Expectation, trial: Trial, objection: str = "") -> list[str]:
     """Return what was expected of a trial and is not so, a line each.
 
     Args:
         expected: The expectation.
         trial: The trial, whose run is over.
-        judge: Asks the critic of the expectation: takes the answer, and returns the objection, or an empty text.
+        objection: What the critic of the expectation has to say against the answer; see `objection_to`.
     """
     strange = [f"a call that the world of the case does not have: {text}" for text in trial.world.strange]
-    return [*strange, *await unmet_by(expected, trial, judge)]
+    return [*strange, *unmet_by(expected, trial, objection)]
 
 
-async def unmet_by(expected: Expectation, trial: Trial, judge: JudgeAnswer | None = None) -> list[str]:
+def unmet_by(expected: Expectation, trial: Trial, objection: str = "") -> list[str]:
     """Return what an expectation itself says and is not so; see `misses_of`, which also names calls of no world."""
     misses: list[str] = []
     if trial.status in ("hung", "error") or (expected.status is not None and trial.status != expected.status):
@@ -51,7 +57,7 @@ async def unmet_by(expected: Expectation, trial: Trial, judge: JudgeAnswer | Non
         misses += () if expected.plan is None else _plan(expected.plan, trial)
         misses += _answer(expected, trial.result)
         misses += _steps(expected.steps, trial.result)
-        if judge is not None and (objection := await judge(_answer_of(trial.result))):
+        if objection:
             misses.append(f"the critic {expected.critic} objects: {objection}")
     misses += _calls(expected.calls, trial.world.calls)
     misses += _patches(expected.patches, trial.patches)
@@ -184,6 +190,44 @@ def _ceilings(expected: CeilingExpectation, trial: Trial) -> Iterator[str]:
             yield f"{name}: how much was used is not known, and the ceiling is {ceiling:g}"
         elif amount > ceiling * (1 + 1e-9):
             yield f"{name}: {amount:g} used, the ceiling is {ceiling:g}"
+
+
+async def objection_to(trial: Trial, judge: JudgeAnswer | None, critic: str | None) -> str:
+    """Return what a critic has to say against the answer of a trial, or an empty text.
+
+    A critic that never ends is noticed, if the clock is virtual. Then the trial is hung.
+
+    Args:
+        trial: The trial, whose run is over.
+        judge: Asks the critic: takes the answer, and returns the objection, or an empty text; `None` for no critic.
+        critic: The name of the critic.
+    """
+    if judge is None or trial.result is None:
+        return ""
+    ask = partial(_ask, partial(judge, _answer_of(trial.result)))
+    try:
+        return await end_of(ask, f"the critic {critic}", is_virtual=trial.world.is_virtual)
+    except Hung as error:
+        trial.status, trial.reason = "hung", str(error)
+        return ""
+
+
+async def _ask(judge: Callable[[], Awaitable[str]]) -> str:
+    """Ask a critic, which is dropped if it swallows its cancellation."""
+    async with anyio.create_task_group() as tasks:
+        try:
+            objection = await call_plugin(
+                judge,
+                tasks=tasks,
+                name="dagrun judge",
+                context=copy_context(),
+                seconds=None,
+                grace=_GRACE,
+                now=anyio.current_time,
+            )
+        except PluginFailed as error:
+            objection = f"it failed: {error}"
+    return objection
 
 
 def judge_of(critic: Any) -> JudgeAnswer:

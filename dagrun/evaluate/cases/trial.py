@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import anyio
 
@@ -37,6 +37,7 @@ from dagrun.model.question import Approver
 from dagrun.runtime.result import RunResult
 from dagrun.testing.virtual_clock import VirtualClockLoop
 
+T = TypeVar("T")
 TrialStatus: TypeAlias = Status | Literal["refused", "hung", "error"]
 
 _NO_TROUBLE: Final = frozenset((TriggerKind.GOAL_GIVEN, TriggerKind.GOAL_CHANGED, TriggerKind.NEXT))
@@ -45,13 +46,18 @@ _MAX_VIRTUAL: Final = 1e7  # virtual seconds, after which a run has hung: nothin
 _MAX_TURNS: Final = 500_000
 
 
+class Hung(Exception):
+    """What was waited for never ends; the text says why."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Trial:
     """A run of a case.
 
     Attributes:
         seed: The seed of the run.
-        status: How it ended: the status of the run; or ``refused`` (by the check), ``hung``, ``error``.
+        status: How it ended: the status of the run; or ``refused`` (by the check), ``hung`` (it, or who judges its
+            answer), ``error``.
         reason: Why, in a sentence.
         world: The world in which it ran, with the calls that were made.
         result: The result of the run; `None` if there was no run, or it never ended.
@@ -189,30 +195,44 @@ async def observed(
         seed: Its seed.
         events: Gets the events of the run while it goes on.
     """
-    why = "the run has not ended: it waits for what never comes"
-
-    def end_spinning() -> None:
-        nonlocal why
-        why = f"the run has not ended: something in it spins, {_MAX_TURNS} turns of the loop without a pause"
-        scope.cancel()
-
     try:
-        with anyio.move_on_after(_MAX_VIRTUAL if world.is_virtual else None) as scope, _bounded(end_spinning):
-            result = await begin()
-            return Trial(
-                seed=seed, status=result.status, reason=result.reason, world=world, result=result, events=events
-            )
+        result = await end_of(begin, "the run", is_virtual=world.is_virtual)
+        return Trial(seed=seed, status=result.status, reason=result.reason, world=world, result=result, events=events)
+    except Hung as error:
+        return Trial(seed=seed, status="hung", reason=str(error), world=world, events=events)
     except PlanRefused as error:
         text = "; ".join(map(str, error.problems[:3]))
         return Trial(seed=seed, status="refused", reason=text, world=world, events=events)
     except DagrunError as error:
         reason = join_lines([str(error)], more=0)
         return Trial(seed=seed, status="error", reason=reason, world=world, events=events)
-    return Trial(seed=seed, status="hung", reason=why, world=world, events=events)
+
+
+async def end_of(call: Callable[[], Awaitable[T]], who: str, *, is_virtual: bool) -> T:
+    """Make a call, and return its value; that it never ends is noticed, if the clock is virtual.
+
+    Args:
+        call: The call. If it is told to stop, it must end in some time.
+        who: What is called, for the reason.
+        is_virtual: Whether the clock is virtual.
+
+    Raises:
+        Hung: It waits for what never comes, or spins.
+    """
+    why = f"{who} has not ended: it waits for what never comes"
+
+    def end_spinning() -> None:
+        nonlocal why
+        why = f"{who} has not ended: something in it spins, {_MAX_TURNS} turns of the loop without a pause"
+        scope.cancel()
+
+    with anyio.move_on_after(_MAX_VIRTUAL if is_virtual else None) as scope, _bounded(end_spinning):
+        return await call()
+    raise Hung(why)
 
 
 def _bounded(on_spin: Callable[[], object]) -> AbstractContextManager[None]:
-    """Call a function if a run spins on a virtual clock, on which no time limit would end that."""
+    """Call a function if something spins on a virtual clock, on which no time limit would end that."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:  # of trio

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ from typing import Any, Final
 import anyio
 
 from dagrun.errors import CasesRefused, ContractError, OverCeiling, shorten
-from dagrun.evaluate.cases.expectations import misses_of, unmet_by
+from dagrun.evaluate.cases.expectations import JudgeAnswer, misses_of, objection_to, unmet_by
 from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases, only_computes
 from dagrun.evaluate.cases.read_file import find_files
 from dagrun.evaluate.cases.trial import Trial
@@ -300,19 +301,13 @@ class _JudgeCharge:
 
 async def _sample(name: str, way: Way, ready: ReadyCase, trial: Trial, meter: _JudgeMeter) -> Sample:
     """Hold a run against what is expected, and count what was used and what drifted."""
-    said: list[str] = []
-
-    async def judge(answer: Any) -> str:  # asked once: it may be a model
-        if not said:
-            said.append(await _judged(ready, answer, meter))
-        return said[0]
-
-    asked = None if ready.judge is None else judge
     expected = ready.case.expect
-    misses = await misses_of(expected, trial, asked)
+    judge = None if ready.judge is None else partial(_judged, ready.judge, meter)
+    objection = await objection_to(trial, judge, expected.critic)
+    misses = misses_of(expected, trial, objection)
     is_early = trial.status is Status.SUCCEEDED and bool(misses)
     if is_early:
-        is_early = bool(await unmet_by(what_must_be_there(expected), trial, asked))
+        is_early = bool(unmet_by(what_must_be_there(expected), trial, objection))
     tokens, cost = _used(trial)
     is_agent = way.agent is not None
     return Sample(
@@ -333,18 +328,10 @@ async def _sample(name: str, way: Way, ready: ReadyCase, trial: Trial, meter: _J
     )
 
 
-async def _judged(ready: ReadyCase, answer: Any, meter: _JudgeMeter) -> str:
-    """Return the objection of the judge of a case; that its call was refused is one, and ends the comparison."""
-    assert ready.judge is not None
-    before = METER.set(meter)
-    try:
-        return await ready.judge(answer)
-    except Exception as error:
-        if not meter.refused:
-            raise
-        return f"not judged: {error}"  # whatever it made of the refusal
-    finally:
-        METER.reset(before)
+async def _judged(judge: JudgeAnswer, meter: _JudgeMeter, answer: Any) -> str:
+    """Return the objection of a judge, whose calls of models are charged to *meter*."""
+    METER.set(meter)  # it has context variables of its own
+    return await judge(answer)
 
 
 def _used(trial: Trial) -> tuple[int, float | None]:

@@ -120,4 +120,4 @@ async def _misses(route: RouteFile, case: Case, tools: Toolbox) -> list[str]:
         make_planner=lambda _: RouterPlanner([route.as_route()]),
     )
     trial = await carry_out(means, CaseWorld(tools, scripts_of(case), (), case.reconcile), case.seed)
-    return await misses_of(case.expect, trial)
+    return misses_of(case.expect, trial)
