@@ -195,7 +195,7 @@ def _ceilings(expected: CeilingExpectation, trial: Trial) -> Iterator[str]:
 async def objection_to(trial: Trial, judge: JudgeAnswer | None, critic: str | None) -> str:
     """Return what a critic has to say against the answer of a trial, or an empty text.
 
-    A critic that never ends is noticed, if the clock is virtual. Then the trial is hung.
+    A trial whose critic spins on a virtual clock is hung. A critic that waits has no limit: it may ask a server.
 
     Args:
         trial: The trial, whose run is over.
@@ -206,7 +206,7 @@ async def objection_to(trial: Trial, judge: JudgeAnswer | None, critic: str | No
         return ""
     ask = partial(_ask, partial(judge, _answer_of(trial.result)))
     try:
-        return await end_of(ask, f"the critic {critic}", is_virtual=trial.world.is_virtual)
+        return await end_of(ask, f"the critic {critic}")
     except Hung as error:
         trial.status, trial.reason = "hung", str(error)
         return ""

@@ -196,7 +196,7 @@ async def observed(
         events: Gets the events of the run while it goes on.
     """
     try:
-        result = await end_of(begin, "the run", is_virtual=world.is_virtual)
+        result = await end_of(begin, "the run", _MAX_VIRTUAL if world.is_virtual else None)
         return Trial(seed=seed, status=result.status, reason=result.reason, world=world, result=result, events=events)
     except Hung as error:
         return Trial(seed=seed, status="hung", reason=str(error), world=world, events=events)
@@ -208,16 +208,17 @@ async def observed(
         return Trial(seed=seed, status="error", reason=reason, world=world, events=events)
 
 
-async def end_of(call: Callable[[], Awaitable[T]], who: str, *, is_virtual: bool) -> T:
-    """Make a call, and return its value; that it never ends is noticed, if the clock is virtual.
+async def end_of(call: Callable[[], Awaitable[T]], who: str, most: float | None = None) -> T:
+    """Make a call, and return its value; that it spins is noticed, if the clock is virtual.
 
     Args:
         call: The call. If it is told to stop, it must end in some time.
         who: What is called, for the reason.
-        is_virtual: Whether the clock is virtual.
+        most: Seconds after which it waits for what never comes; `None` for no limit. On a virtual clock, a call with a
+            limit waits for no thread and no socket.
 
     Raises:
-        Hung: It waits for what never comes, or spins.
+        Hung: It has not ended.
     """
     why = f"{who} has not ended: it waits for what never comes"
 
@@ -226,7 +227,7 @@ async def end_of(call: Callable[[], Awaitable[T]], who: str, *, is_virtual: bool
         why = f"{who} has not ended: something in it spins, {_MAX_TURNS} turns of the loop without a pause"
         scope.cancel()
 
-    with anyio.move_on_after(_MAX_VIRTUAL if is_virtual else None) as scope, _bounded(end_spinning):
+    with anyio.move_on_after(most) as scope, _bounded(end_spinning):
         return await call()
     raise Hung(why)
 
