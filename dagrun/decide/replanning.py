@@ -24,6 +24,9 @@ from dagrun.model.policy import Policy
 if TYPE_CHECKING:
     from dagrun.graph.patches.apply_patch import CheckedPatch
 
+# Said in the question about what a model has planned.
+NO_CONFIDENCE: Final = "its planner gives it no confidence"
+
 
 def is_seen(fingerprint: str, past: Iterable[PastReplan]) -> bool:
     """Whether the planner was asked about the same failure before: asking again would bring nothing new."""
@@ -99,7 +102,7 @@ def why_agree(
     if confidence is not None and confidence < least:
         return f"its planner gives it a confidence of {confidence:g}, and at least {least:g} is wanted"
     if confidence is None and must_say and has_effects and least > 0:
-        return f"it has effects, and its planner gives it no confidence, where at least {least:g} is wanted"
+        return f"it has effects, and {NO_CONFIDENCE}, where at least {least:g} is wanted"
     if wanted == "always" or (wanted == "effects" and has_effects):
         what = "plans" if proposed == "plan" else "changes of the plan"
         return f"the policy wants a person to agree to {what}" + (" that have effects" if wanted == "effects" else "")

@@ -209,6 +209,32 @@ async def cancelled_while_a_person_looks_at_it(journal: MemoryJournal) -> None:
         assert (await run.result()).status is Status.CANCELLED
 
 
+class Model(Unsure):
+    """Asks a model, and does not say how sure it is."""
+
+    must_say_confidence = True
+
+    async def revise(self, brief: Brief) -> Plan:
+        """Write."""
+        await anyio.sleep(1)
+        return Plan(steps=[Step(id="send", tool="send")])
+
+
+def of_which_its_model_says_nothing(answer: bool) -> Kind:
+    """Make a run of a plan with an effect, about which a person is asked."""
+
+    async def record(journal: MemoryJournal) -> None:
+        async def says(question: Question) -> bool:
+            return answer
+
+        result = await dagrun.run(
+            goal="send it", tools=[send], planner=Model(), approver=says, run_id="r", journal=journal
+        )
+        assert result.status is (Status.SUCCEEDED if answer else Status.FAILED), result.reason
+
+    return record
+
+
 BUSY = ModelError("too many requests", is_transient=True)
 MORE = Patch(edits=[], more=True)
 KINDS: dict[str, Kind] = {
@@ -229,6 +255,8 @@ KINDS: dict[str, Kind] = {
     "cancelled while it is mended": cancelled_while_it_is_mended,
     "cancelled while a person looks at it": cancelled_while_a_person_looks_at_it,
     "nobody is sure of it": of_which_nobody_is_sure,
+    "its model does not say how sure it is": of_which_its_model_says_nothing(answer=True),
+    "its model does not say how sure it is, and a person says no": of_which_its_model_says_nothing(answer=False),
     "busy until no call is left": goal(
         Status.OVER_BUDGET, [BUSY], [BUSY], max_planner_calls=2, retry=RetryRule(max_attempts=9)
     ),

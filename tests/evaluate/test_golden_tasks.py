@@ -20,9 +20,9 @@ def test_golden_task(task: GoldenTask) -> None:
     task.check()
 
 
-def play(folder: Path, **case: Any) -> CaseResult:
-    """Carry out one case with the tools of the golden tasks."""
-    shared = {"tools": "golden_tools", "real": ["length"]}
+def play(folder: Path, tools: str = "golden_tools", **case: Any) -> CaseResult:
+    """Carry out one case, with the tools of the golden tasks unless others are named."""
+    shared = {"tools": tools, **({"real": ["length"]} if tools == "golden_tools" else {})}
     file = folder / "case.yaml"
     file.write_text(json.dumps({**shared, "cases": [{"id": "it", **case}]}), encoding="utf-8")
     (result,) = evaluate([file]).files[0].cases
@@ -439,3 +439,33 @@ def test_replies_of_a_planner_and_deeds_of_a_host_stand_in_a_case(tmp_path: Path
     )
 
     assert found.misses == []
+
+
+_AGENT = """
+import dataclasses
+from typing import Annotated
+from dagrun import dep, tool
+
+@tool(effect="effectful")
+async def pay(client: Annotated[dict, dep], amount: int) -> str:
+    raise AssertionError
+
+@tool(effect="effectful")
+async def agent(task: str) -> str:
+    raise AssertionError
+
+agent = dataclasses.replace(agent, inner_tools=(pay,))
+"""
+
+
+@pytest.mark.parametrize(("says", "status"), [("approve", "succeeded"), ("deny", "failed")])
+def test_a_person_is_asked_about_what_an_agent_may_call(tmp_path: Path, says: str, status: str) -> None:
+    (tmp_path / "tools_of_agents.py").write_text(_AGENT, encoding="utf-8")
+    case = {
+        "tools": "tools_of_agents",
+        "policy": {"approve": [{"tool": "pay"}], "max_replans": 0},
+        "plan": {"steps": [{"id": "work", "tool": "agent", "args": {"task": "pay"}}]},
+        "world": {"agent": "done"},
+        "people": {"work": says},
+    }
+    assert misses(tmp_path, {"status": status, "escalates": True}, **case) == []

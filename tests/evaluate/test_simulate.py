@@ -1,6 +1,7 @@
 """Simulated runs are runs: the engine is the real one, figures are exact where durations are, and luck is shared."""
 
 import asyncio
+import dataclasses
 import json
 import logging
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from pydantic import SecretStr
 
 import dagrun
-from dagrun import Durations, Simulation, Status, simulate
+from dagrun import Durations, Policy, Simulation, Status, simulate
 from folders import python_path
 
 
@@ -143,6 +144,13 @@ def test_people_take_their_time() -> None:
 
     assert one(found).makespans == pytest.approx([61, 61])
     assert "people say yes to everything" in found.notes
+
+
+def test_an_agent_keeps_the_limits_of_the_tools_that_it_calls() -> None:
+    agent = dataclasses.replace(dagrun.Toolbox([fetch])["fetch"], name="agent", inner_tools=(look, guarded))
+    two = dagrun.check(plan(*calls_of("agent", "a", "b")), [agent], policy=Policy(max_running_by_tool={"look": 1}))
+
+    assert one(simulate(two, runs=1, durations={"agent": 3})).makespans == pytest.approx([6])
 
 
 # Luck -----------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dagrun.decide.replanning import NO_CONFIDENCE
 from dagrun.decide.run_status import UNKNOWN_TOOL
 from dagrun.errors import CannotPlan, OverCeiling, Problem
 from dagrun.evaluate.cases.case_file import FOREVER
@@ -252,6 +253,8 @@ class RequestReader:
         match event:
             case events.QuestionAsked() if event.question.kind is Asked.PATCH:
                 self._shown[event.question.id] = event.at
+                if self._called is not None and NO_CONFIDENCE in event.question.text:
+                    self._called.confidence = 0.0  # a case asks no model, of which a confidence would be wanted
             case events.QuestionAsked() if not event.question.step and self._is_asked:
                 self._own.add(event.question.id)
             case events.QuestionAnswered() if event.question in self._shown and self._called is not None:

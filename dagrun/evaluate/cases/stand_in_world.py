@@ -226,7 +226,8 @@ class CaseWorld:
             arguments=dataclasses.replace(arguments, context=arguments.context or _CONTEXT, **changes),
             reconcile=partial(self._reconciled, tool.name) if tool.name in self.reconcile else None,
             batch=None,
-            inner_tools=(),
+            # A person is asked about what an agent may call, and its calls count for their pools.
+            inner_tools=tool.inner_tools if is_real else tuple(map(self._stand_in, tool.inner_tools)),
         )
 
     def _begin(self, tool: AnyTool, arguments: dict[str, Any]) -> tuple[StandInCall, ToolContext[Any]]:

@@ -255,7 +255,7 @@ class _StandIns:
             reconcile=None,
             batch=None,
             cache=_kept(step, tool, world),
-            inner_tools=(),
+            inner_tools=tuple(replace(inner, arguments=_ARGUMENTS, batch=None) for inner in tool.inner_tools),
             is_importable=False,
         )
         if made.cache is None:
