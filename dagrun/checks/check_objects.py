@@ -33,7 +33,7 @@ def check_objects(context: CheckContext, index: int, checked: CheckedStep) -> No
         reason = f"{tool.name} returns an object in memory, so nothing but null can be its default"
         context.findings.add("DR112", index, "default", step=step.id, reason=reason)
     for called, executor in _calls(checked):
-        if executor in _IN_THIS_PROCESS:
+        if executor in _IN_THIS_PROCESS or called.is_on_record:
             continue
         returns = called.output.has_objects and not (executor == "process" and called.output.has_frames)
         reason = f"{called.name} returns one" if returns else _passed(context, checked, executor)

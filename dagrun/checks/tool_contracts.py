@@ -27,7 +27,7 @@ from dagrun.model.policy import Policy
 from dagrun.model.redaction.redactor import Hook
 from dagrun.model.secrets.secret import Secrets
 from dagrun.model.signature import Arguments, Output, explain
-from dagrun.model.tool import ExecutorName, Tool
+from dagrun.model.tool import ON_RECORD, ExecutorName, Tool
 from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model.value import Stored, decode, encode_plain
 
@@ -220,8 +220,8 @@ def recorded_tool(contract: Mapping[str, Any]) -> AnyTool:
         refuse()
 
     function = refuse_later if known.is_async else refuse
-    # Names that pass the check for worker processes: they cannot import a function that is defined inside a function.
-    function.__module__, function.__qualname__ = "dagrun.recorded", known.name  # no module has that name
+    # Worker processes cannot import a function that is defined inside a function.
+    function.__module__, function.__qualname__ = ON_RECORD, known.name
     facts = {
         **fields,
         "arguments": arguments,

@@ -25,6 +25,8 @@ ExecutorName = Literal["coroutine", "thread", "process"]
 SaidBy = Literal["host", "hint", "nobody"]
 
 MAX_NAME: Final = 128  # characters, as many as servers of tools may use
+# Where the functions of tools on record are, by their names, which pass the check for worker processes.
+ON_RECORD: Final = "dagrun.recorded"  # no module has that name
 _NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}}")
 
 
@@ -114,6 +116,11 @@ class Tool(Generic[P, R_co]):
     is_importable: bool = True
     is_metered: bool = False
     origin: ToolOrigin | None = None
+
+    @property
+    def is_on_record(self) -> bool:
+        """Whether it stands for a tool that is known from a record, whose types are not there."""
+        return getattr(self.function, "__module__", "") == ON_RECORD
 
     @property
     def refusal(self) -> str:

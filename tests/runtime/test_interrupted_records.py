@@ -216,6 +216,7 @@ class TellsAfterTheEnd(EventLog):
             observer.close()
 
 
+@pytest.mark.bad_records
 @pytest.mark.parametrize("options", [{"goal": "do it"}, {"plan": BROKEN}], ids=["draft", "replan"])
 def test_what_is_told_after_the_end_would_be_found(options: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the two tests above would be blind."""

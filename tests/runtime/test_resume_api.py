@@ -375,6 +375,7 @@ async def test_records_are_kept_for_some_time_or_for_ever(seconds: float) -> Non
         await dagrun.run(LONG, tools=toolset(), journal=MemoryJournal(), expires_after=seconds)
 
 
+@pytest.mark.bad_records
 async def test_what_does_not_follow_from_the_records_before_it_is_damage() -> None:
     journal = MemoryJournal()
     await begin(journal)

@@ -306,7 +306,7 @@ def check_released_sources(graph: LiveGraph, checked: CheckedStep, place: int, f
     """Refuse a step that reads a released output."""
     for id_ in sorted(checked.value_sources):
         node = graph.nodes.get(id_)
-        if node is not None and _is_gone(node.value):
+        if node is not None and _is_gone(graph, node.value):
             findings.add("DR423", place, "", step=checked.step.id, dependency=id_)
 
 
@@ -330,7 +330,7 @@ def check_released_answer(
         sources = [node.id for node in graph.planned()]
     else:
         sources = _left_by(graph, edits, steps)
-    gone = [graph.nodes[id_] for id_ in sources if id_ in graph.nodes and _is_gone(graph.nodes[id_].value)]
+    gone = [graph.nodes[id_] for id_ in sources if id_ in graph.nodes and _is_gone(graph, graph.nodes[id_].value)]
     if gone and output is None:
         needed = frozenset(need for checked in steps.values() for need in _waits(checked))
         gone = [node for node in gone if not _has_successor(graph, node, edits, steps, needed)]
@@ -338,9 +338,11 @@ def check_released_answer(
         findings.add("DR424", WHOLE_PLAN, "output", step=node.id)
 
 
-def _is_gone(value: Stored) -> bool:
+def _is_gone(graph: LiveGraph, value: Stored) -> bool:
     """Whether a value was released, or had objects that were in the memory of an earlier process."""
-    return is_released(value) or is_lost_object(value)
+    # A patch on record was applied while its objects were there: what was not is marked, and has its value still.
+    is_folded = graph.releasing is not None and not graph.releasing.drops
+    return is_released(value) or (is_lost_object(value) and not is_folded)
 
 
 def _left_by(graph: LiveGraph, edits: Edits, steps: Collection[str]) -> Iterable[str]:

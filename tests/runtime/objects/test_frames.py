@@ -233,9 +233,12 @@ async def test_a_secret_in_a_frame_is_in_no_file(tmp_path: Path) -> None:
 @pytest.mark.real_time
 async def test_frames_get_to_worker_processes_and_back_by_files() -> None:
     """What cannot be written as it is, cannot leave."""
-    result = await dagrun.run(dagrun.plan(output=grow.step(frame=load.step(rows=2), times=3)))
+    journal = MemoryJournal()
+    plan = dagrun.plan(output=grow.step(frame=load.step(rows=2), times=3))
+    result = await dagrun.run(plan, journal=journal, run_id="one")
     assert result.status is Status.SUCCEEDED, result.reason
     assert result.output["n"].tolist() == [0, 1] * 3
+    assert (await dagrun.replay("one", journal=journal)).graph.status is Status.SUCCEEDED  # without the types
 
     result = await dagrun.run(dagrun.plan(output=odd.step()))
     assert "cannot be written to a file as it is" in result.reason

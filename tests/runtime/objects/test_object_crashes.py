@@ -14,7 +14,7 @@ import dagrun
 from dagrun import MemoryJournal, Status
 from dagrun.model.codec.event_codec import events_of
 from dagrun.model.event import RunEnded, RunReopened, RunSuspended
-from objects import CANARY, Workshop, cut_off, texts_of
+from objects import CANARY, Thing, Workshop, cut_off, texts_of
 
 pytestmark = pytest.mark.anyio
 
@@ -68,6 +68,46 @@ async def test_a_run_is_resumed_after_every_record() -> None:
     assert met["rematerialised"] >= 15
     assert met["succeeded"] >= 15
     assert met["in doubt"] >= 3
+
+
+class Repairs:
+    """Passes the object on in the place of a step that cannot read it."""
+
+    async def revise(self, brief: dagrun.Brief) -> dagrun.Patch:
+        """Write."""
+        step = dagrun.Step(id="c", tool="pass_on", args={"thing": "${a}"})
+        return dagrun.Patch(edits=[dagrun.Replace(id="b", step=step)], reason="another way")
+
+
+@dagrun.tool(effect="pure")
+async def refuse(thing: Thing) -> str:
+    """Fail."""
+    raise dagrun.ToolError("no")
+
+
+async def test_a_run_is_resumed_after_every_record_of_a_patch_that_reads_an_object() -> None:
+    """When it was applied, the object was there. A planner that is asked after the crash is told to make it again."""
+    shop, journal = Workshop(), MemoryJournal()
+    made = dagrun.Step(id="a", tool="make", args={"name": "x"})
+    plan = dagrun.Plan(steps=[made, dagrun.Step(id="b", tool="refuse", args={"thing": "${a}"})])
+    tools = [refuse, *shop.tools]
+    await dagrun.run(plan, tools=tools, planner=Repairs(), journal=journal, run_id="one")
+    texts = await texts_of(journal)
+    met: Counter[Status] = Counter()
+
+    for count in range(1, len(texts)):
+        journal = await cut_off(texts[:count])
+        past = (await dagrun.replay("one", journal=journal)).graph
+        has_failed = any(attempt.outcome is not None for attempt in past.nodes["b"].attempts)
+        async with dagrun.resume("one", journal=journal, tools=tools, planner=Repairs()) as run:
+            result = await run.result()
+        met[result.status] += 1
+        if has_failed and "c" not in past.nodes:
+            assert "step c reads what a gave, which was released; add a step that makes it again" in result.reason
+        else:
+            assert result.output.name == "x", count
+
+    assert met == {Status.SUCCEEDED: 8, Status.FAILED: 5}
 
 
 async def test_what_no_open_step_needs_is_not_made_once_more() -> None:

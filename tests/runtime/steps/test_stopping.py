@@ -242,9 +242,9 @@ async def test_a_step_that_swallows_every_cancellation_is_dropped() -> None:
 
     result = await run(
         Step(id="swallows", tool="swallows", timeout=0.01),
-        _nap("sibling", 0.05),
+        _nap("sibling", 0.3),
         tools=(make_tool(swallows, effect="read"),),
-        grace=0.02,
+        grace=0.2,
         retry=ONCE,
     )
 

@@ -1,0 +1,40 @@
+"""Whatever a test has left in a journal in memory can be read again, without the tools and the types of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from dagrun.api.replaying import replayed
+from dagrun.journal.memory import MemoryJournal, MemoryTape
+from dagrun.model.codec.event_codec import events_of
+
+_create = MemoryJournal.create
+_kept: list[tuple[MemoryJournal, str]] = []
+
+
+async def _noted(journal: MemoryJournal, run_id: str) -> MemoryTape:
+    tape = await _create(journal, run_id)
+    _kept.append((journal, run_id))
+    return tape
+
+
+@contextmanager
+def records_are_read_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Read each record that is begun inside, at the end.
+
+    Raises:
+        JournalDamaged: One cannot be read.
+    """
+    _kept.clear()
+    monkeypatch.setattr(MemoryJournal, "create", _noted)
+    try:
+        yield
+        for journal, run_id in _kept:
+            kept = journal._runs.get(run_id)  # it may have been deleted
+            if kept is not None and (lines := list(kept.lines())):
+                replayed(run_id, events_of(run_id, lines))
+    finally:
+        _kept.clear()
