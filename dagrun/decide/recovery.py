@@ -206,7 +206,7 @@ def _last_resort(outcome: Outcome, situation: Situation) -> Decision:
         return Decision(Recovery.REPLAN, f"{trigger}, and a planner can revise", trigger=trigger)
     if situation.last_resort == "escalate":
         return Decision(Recovery.ESCALATE, "last_resort: escalate")
-    return Decision(Recovery.GIVE_UP, "no row of the recovery table helps")
+    return Decision(Recovery.GIVE_UP, "no retry, fallback, on_failure or planner helps")
 
 
 _TRIGGERS: Final = {

@@ -124,6 +124,7 @@ def test_values_of_inputs_stay_here(shell: Shell, monkeypatch: pytest.MonkeyPatc
     assert "987654" not in server.calls[0].prompt
     assert unknown.code == 3
     assert "DR306" in unknown.err
+    assert "an input is given by --input NAME=VALUE" in unknown.err
 
 
 def test_planner_without_whole_plans_is_refused(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

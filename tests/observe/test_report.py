@@ -17,7 +17,9 @@ import dagrun
 from dagrun import Plan, Step, tool
 from dagrun.errors import ContractError
 from dagrun.observe.report.report import FORMS, ReportStyle, form_of, make_report
+from dagrun.observe.report.sections import open_questions
 from dagrun.observe.view.document import view_of
+from dagrun.observe.view.plan_view import plan_view
 from dagrun.observe.view.values import shortened
 from view_runs import (
     EVIL,
@@ -53,6 +55,33 @@ def test_run_json_gives_the_same_page() -> None:
     kept = json.loads(json.dumps({"view": view_of(played.result, values="full")}))
 
     assert make_report(shortened(view_of(kept), "short")) == make_report(view_of(played.past))
+
+
+def test_a_question_about_an_effect_says_what_its_answer_may_be() -> None:
+    """As the command line does: nobody guesses what VALUE such a question wants."""
+    asked = {"answered_at": None, "step": "pay", "id": "q1", "text": "Did it?", "why": "", "arguments": None}
+    questions = [{**asked, "kind": kind} for kind in ("effect", "input", "approval")]
+
+    page = str(open_questions({"run": {"id": "r1", "stand": "waiting"}, "questions": questions}))
+    assert re.findall(r"dagrun (?:answer|approve) r1 pay[A-Z_ ]*", page) == [
+        "dagrun answer r1 pay YES_OR_NO",
+        "dagrun answer r1 pay VALUE",
+        "dagrun approve r1 pay",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("needs", "told"),
+    [
+        (["a", "b"], "1 edge that follows from others is not drawn."),
+        (["a", "b", "z"], "2 edges that follow from others are not drawn."),
+    ],
+)
+def test_the_graph_says_which_edges_are_missing(needs: list[str], told: str) -> None:
+    steps = [Step(id="z", tool="t"), Step(id="a", tool="t", depends_on=["z"]), Step(id="b", tool="t", depends_on=["a"])]
+    plan = Plan(steps=[*steps, Step(id="c", tool="t", depends_on=needs)])
+
+    assert told in make_report(plan_view(plan)).decode()
 
 
 def test_sizes_keep_to_the_budget() -> None:

@@ -108,9 +108,12 @@ def _code_of(status: str) -> int:
 
 
 def _refusal_lines(problems: Sequence[Problem]) -> list[str]:
-    if len(problems) == 1:
-        return [str(problems[0])]
-    return [f"the plan has {len(problems)} problems:", *map(str, problems)]
+    lines = [str(problem) for problem in problems]
+    if len(problems) > 1:
+        lines = [f"the plan has {len(problems)} problems:", *lines]
+    if any(problem.code == "DR306" for problem in problems):
+        lines.append("an input is given by --input NAME=VALUE")
+    return lines
 
 
 def _as_json(error: Exception, code: int, lines: Sequence[str]) -> dict[str, Any]:

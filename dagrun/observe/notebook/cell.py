@@ -20,7 +20,7 @@ from dagrun.observe.html import NOTHING, Markup, join, raw, tag
 from dagrun.observe.looks import WAITS, counted, look_of, seconds_text
 from dagrun.observe.picture.graph_svg import Picture, draw_graph
 from dagrun.observe.picture.timeline_svg import draw_timeline
-from dagrun.observe.report.sections import cut_off, run_look, value_block
+from dagrun.observe.report.sections import ANSWERS, cut_off, run_look, value_block
 from dagrun.observe.view.plan_view import PLAN
 from dagrun.runtime.result import StepResults
 from dagrun.runtime.run import Run
@@ -152,11 +152,10 @@ def _questions(view: Mapping[str, Any], *, is_live: bool) -> Markup:
     waiting = [q for q in view["questions"] if q["answered_at"] is None] if run["stand"] != "ended" else []
     shown = []
     for question in waiting[:MAX_WRONG]:
-        needs_value = question["kind"] in ("input", "effect")
-        verb, extra = ("answer", " VALUE") if needs_value else ("approve", "")
-        code = f"dagrun {verb} {run['id']} {question['step'] or question['id']}{extra}"
+        value = ANSWERS.get(question["kind"], "")
+        code = f"dagrun {'answer' if value else 'approve'} {run['id']} {question['step'] or question['id']}{value}"
         if is_live:
-            code = f"await run.answer({question['id']!r}, {'Answer(…)' if needs_value else 'True'})"
+            code = f"await run.answer({question['id']!r}, {'Answer(…)' if value else 'True'})"
         text = shorten(question["text"], MAX_WHY)
         shown.append(
             tag(

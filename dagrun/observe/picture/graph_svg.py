@@ -99,9 +99,10 @@ def _note(drawing: Drawing, layout: Layout) -> str:
     whole = "Every step has a box."
     if not drawing.is_whole:
         whole = f"{counted(len(drawing.boxes), 'box').replace('boxs', 'boxes')} for {counted(drawing.steps, 'step')}."
-    left = f" {counted(layout.left_out, 'edge')} that follow from others are not drawn." if layout.left_out else ""
-    gone = f" {counted(drawing.gone, 'step')} that left the plan are not drawn." if drawing.gone else ""
-    return whole + left + gone
+    follow = "follows from others is" if layout.left_out == 1 else "follow from others are"
+    left = f" {counted(layout.left_out, 'edge')} that {follow} not drawn."
+    gone = f" {counted(drawing.gone, 'step')} that left the plan {'is' if drawing.gone == 1 else 'are'} not drawn."
+    return whole + (left if layout.left_out else "") + (gone if drawing.gone else "")
 
 
 class _Artist:

@@ -259,6 +259,10 @@ def _skipped_by(step: View, view: View) -> list[int]:
     return [other["n"] for other in view["steps"] if other["cause"] == step["id"] and other["state"] != "succeeded"]
 
 
+# What `dagrun answer` takes for a question of these kinds; the others are answered by `dagrun approve`.
+ANSWERS: Final = {"input": " VALUE", "effect": " YES_OR_NO"}
+
+
 def open_questions(view: View) -> Markup:
     """Return the questions that wait for an answer, each with the command that gives it."""
     run = view["run"]
@@ -267,9 +271,9 @@ def open_questions(view: View) -> Markup:
         return NOTHING
     items = []
     for question in waiting[:MAX_ROWS]:
-        verb = "answer" if question["kind"] in ("input", "effect") else "approve"
+        verb = "answer" if question["kind"] in ANSWERS else "approve"
         command = shlex.join(["dagrun", verb, run["id"], question["step"] or question["id"]])
-        value = " VALUE" if verb == "answer" else ""
+        value = ANSWERS.get(question["kind"], "")
         arguments = None
         if question["arguments"] is not None:
             arguments = tag("pre", json.dumps(question["arguments"], ensure_ascii=False, indent=2)[:20_000])
