@@ -68,6 +68,9 @@ class RubricCritic(StepFilter):
         temperature: How random the marks are; `None` for the default of the model.
         filter: *steps* and *tools*: whose outputs are judged, as for `RuleCritic`; without them, every output.
 
+    Attributes:
+        model: The model.
+
     Raises:
         ContractError: The rubric is empty, or a number is not valid.
 
@@ -84,9 +87,9 @@ class RubricCritic(StepFilter):
         "_least",
         "_max_bytes",
         "_max_output_tokens",
-        "_model",
         "_system",
         "_temperature",
+        "model",
     )
 
     def __init__(
@@ -111,7 +114,7 @@ class RubricCritic(StepFilter):
         self._system = f"{RULES}\n\n{DATA_RULE}\n\nThe rubric:\n" + "\n".join(
             f"- {criterion}: {text}" for criterion, text in self._criteria.items()
         )
-        self._model = model
+        self.model = model
         self._least = least
         self._max_output_tokens = max_output_tokens
         self._max_bytes = max_bytes
@@ -141,7 +144,7 @@ class RubricCritic(StepFilter):
 
     async def _ask(self, request: Request) -> _Marks:
         try:
-            return await ask_in_form(self._model, request, self._read)
+            return await ask_in_form(self.model, request, self._read)
         except ModelError as error:
             if not error.is_transient:
                 raise
@@ -150,7 +153,7 @@ class RubricCritic(StepFilter):
                 raise
         # The review is repeated here, because a retry of the step would call its tool again.
         await anyio.sleep(pause)
-        return await ask_in_form(self._model, request, self._read)
+        return await ask_in_form(self.model, request, self._read)
 
     def _read(self, text: str) -> _Marks:
         marks = _Marks.model_validate_json(text)

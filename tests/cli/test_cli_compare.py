@@ -52,6 +52,8 @@ def answer(call: RecordedCall) -> ModelAnswer:
             return ModelAnswer(json.dumps(said), usage=(3_000, 10))
         case "dear-model":
             return ModelAnswer(PLAN, usage=(7_000, 300))
+        case "judge-model":
+            return ModelAnswer(json.dumps({"reason": "", "scores": {"rubric": 1.0}}), usage=(5, 5))
         case "slow-model":
             return ModelAnswer(PLAN, usage=(70, 30), delay=0.1)
         case _:
@@ -91,6 +93,13 @@ async def pay(n: int) -> str:
     """Pay."""
     raise AssertionError
 '''
+JUDGE = """
+import dagrun
+sums = dagrun.StaticPlanner(dagrun.Plan(steps=[dagrun.Step(id="s", tool="add", args={"a": 1, "b": 2})], output="${s}"))
+
+def judge():
+    return dagrun.RubricCritic(dagrun.OpenAIModel("judge-model"), "Good.")
+"""
 ROUTER = "import dagrun\nrouter = dagrun.RouterPlanner([dagrun.Route('none', ['xyz'], dagrun.Plan(steps=[])) ])\n"
 PRICES = '[prices."dear-model"]\ninput_per_mtok = 1\noutput_per_mtok = 1\n'
 
@@ -250,6 +259,22 @@ def test_real_tools_are_announced_and_may_only_read(shell: Shell, asked: FakeMod
     assert refused.code == 2
     assert "case pays.yaml:sum: pay is real and changes the world" in refused.err
     assert len(asked.calls) == count
+
+
+def test_a_model_that_judges_is_announced(shell: Shell, asked: FakeModelServer) -> None:
+    shell.file("judged_sums.py", JUDGE)
+    shell.file("judged.yaml", CASES.replace("output: 3,", "output: 3, critic: 'judged_sums.py:judge',"))
+    ended = shell("compare", "judged.yaml", "--repeat", "1", "--json")
+    ways = "".join(f'[{name}]\nplanner = "judged_sums:sums"\n' for name in ("a", "b"))
+    free = shell(
+        "compare", "judged.yaml", "--repeat", "1", "--ways", shell.file("free.toml", ways), "--max-tokens", "9999"
+    )
+
+    cost = "in real time and at its real cost"
+    assert f"2 runs will ask a model and a model will judge the answers of 2 runs, {cost}; --max-cost" in ended.err
+    assert ended.json["judges"]["tokens"] == 20
+    assert free.err == f"a model will judge the answers of 2 runs, {cost}\n"
+    assert free.out.count("1/1 (21-100 %)") == 2
 
 
 @pytest.mark.rigs

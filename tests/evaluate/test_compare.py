@@ -162,6 +162,14 @@ class Wrapping(Judge):
             raise RuntimeError("judge is away") from error
 """
 
+MARKING = """
+import dagrun
+from scripted_model import ScriptedModel
+
+def Marking():
+    return dagrun.RubricCritic(ScriptedModel(), "It is good.")
+"""
+
 
 def judged(folder: Path, critic: str, **ceilings: Any) -> WayComparison:
     """Let a critic judge the answers of two ways that use nothing."""
@@ -349,6 +357,20 @@ def test_who_asks_a_model_is_in_real_time(cases: Path, name: str) -> None:
     ways = {"asks": lambda: has_model(name), "static": planner(TELL)}
 
     assert not Comparing(cases, ways).comparison.is_virtual
+
+
+@pytest.mark.parametrize("critic", ["Judge", "Marking"])
+def test_who_judges_with_a_model_is_announced_and_in_real_time(tmp_path: Path, critic: str) -> None:
+    """Whatever the ways ask. A critic of steps is asked by the run, and charged to its way."""
+    module = f"marking_of_{tmp_path.name}.py"
+    (tmp_path / module).write_text(JUDGES + MARKING, encoding="utf-8")
+    ways = {"a": planner(TELL), "b": planner(TELL)}
+    judged = Comparing(one_case(tmp_path, expect={"critic": f"{module}:{critic}"}), ways, runs=7)
+    reviewed = Comparing(one_case(tmp_path, critics=[f"{module}:{critic}"]), ways, runs=7)
+    has_model = critic == "Marking"
+
+    assert (judged.judging, judged.asking, judged.comparison.is_virtual) == (14 * has_model, 0, not has_model)
+    assert (reviewed.judging, reviewed.asking, reviewed.comparison.is_virtual) == (0, 14 * has_model, not has_model)
 
 
 def one_case(folder: Path, **fields: Any) -> Path:

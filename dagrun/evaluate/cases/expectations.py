@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
@@ -230,18 +231,25 @@ async def _ask(judge: Callable[[], Awaitable[str]]) -> str:
     return objection
 
 
-def judge_of(critic: Any) -> JudgeAnswer:
-    """Return a judge of answers, from a critic.
+@dataclass(frozen=True, slots=True)
+class AnswerJudge:
+    """Asks a critic about an answer, and returns its objection, or an empty text.
+
+    Attributes:
+        critic: The critic.
 
     Raises:
         ContractError: It has no method ``review``.
     """
-    if not callable(getattr(critic, "review", None)):
-        raise ContractError("a critic has a method review")
 
-    async def judge(answer: Any) -> str:
+    critic: Any
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.critic, "review", None)):
+            raise ContractError("a critic has a method review")
+
+    async def __call__(self, answer: Any) -> str:
+        """Ask about an answer."""
         stored = encode(json.loads(json.dumps(answer, default=str)))
-        verdict = await critic.review(Step(id="answer", tool="answer"), Outcome(State.SUCCEEDED, stored))
+        verdict = await self.critic.review(Step(id="answer", tool="answer"), Outcome(State.SUCCEEDED, stored))
         return "" if verdict.result == "pass" else f"{verdict.result}: {verdict.reason}"
-
-    return judge

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from dagrun.api.checking import AnyPlan, toolbox_of
 from dagrun.errors import CasesRefused, ContractError, PlanRefused
 from dagrun.evaluate.cases.case_file import Case, CaseFile
-from dagrun.evaluate.cases.expectations import JudgeAnswer, judge_of
+from dagrun.evaluate.cases.expectations import AnswerJudge
 from dagrun.evaluate.cases.gates import unknown_figures
 from dagrun.evaluate.cases.host_deeds import patches_of
 from dagrun.evaluate.cases.planner_replies import PlayedPlanner
@@ -55,13 +55,18 @@ class ReadyCase:
     case: Case
     tools: Toolbox
     means: Means
-    judge: JudgeAnswer | None
+    judge: AnswerJudge | None
     is_virtual: bool
 
     @property
     def id(self) -> str:
         """The name of the case, with that of its file."""
         return f"{self.file.name}:{self.case.id}"
+
+    @property
+    def is_judged_by_model(self) -> bool:
+        """Whether the critic of its answer asks a model."""
+        return self.judge is not None and asks_model(self.judge.critic)
 
     def world(self) -> CaseWorld:
         """Return the world of a new trial."""
@@ -164,7 +169,7 @@ class _Loader:
             raise CasesRefused(faults)
         if case.expect.plan is not None:
             _plan_in(case.expect.plan)
-        judge = None if case.expect.critic is None else judge_of(self._made(case.expect.critic, "review"))
+        judge = None if case.expect.critic is None else AnswerJudge(self._made(case.expect.critic, "review"))
         critics = [self._made(one, "review") for one in case.critics]
         patches_of(case.host)
         means = Means(
@@ -174,7 +179,8 @@ class _Loader:
             make_planner=self._planner(case),
             critics=critics,
         )
-        is_virtual = _is_virtual(case, tools) if case.clock is None else case.clock == "virtual"
+        judges = critics if judge is None else [*critics, judge.critic]
+        is_virtual = _is_virtual(case, tools, judges) if case.clock is None else case.clock == "virtual"
         return ReadyCase(file=self._path, case=case, tools=tools, means=means, judge=judge, is_virtual=is_virtual)
 
     def _plan(self, case: Case, tools: Toolbox) -> AnyPlan | None:
@@ -293,10 +299,26 @@ def _unknown(case: Case, tools: Toolbox) -> Iterator[str]:
         yield from (f"{place}: there is no tool {name}" for name in names if name not in tools)
 
 
-def _is_virtual(case: Case, tools: Toolbox) -> bool:
+def models_of(who: Any) -> Iterator[object]:
+    """Yield the models of a planner or a critic, and of those that it asks: rungs, an inner one, who chooses routes."""
+    if who is None:
+        return
+    if (model := getattr(who, "model", None)) is not None:
+        yield model
+    rungs = [rung.planner for rung in getattr(who, "rungs", ())]
+    for inside in (*rungs, getattr(who, "inner", None), getattr(who, "chooser", None)):
+        yield from models_of(inside)
+
+
+def asks_model(who: Any) -> bool:
+    """Whether a planner or a critic asks a model."""
+    return any(True for _ in models_of(who))
+
+
+def _is_virtual(case: Case, tools: Toolbox, critics: Sequence[Any]) -> bool:
     """Whether nothing in a case needs real time: it asks no model, and its real tools only compute."""
-    asks_model = case.model is not None or (isinstance(case.planner, str) and ":" not in case.planner)
-    return not asks_model and only_computes(case, tools)
+    has_model = case.model is not None or (isinstance(case.planner, str) and ":" not in case.planner)
+    return not has_model and not any(map(asks_model, critics)) and only_computes(case, tools)
 
 
 def only_computes(case: Case, tools: Toolbox) -> bool:

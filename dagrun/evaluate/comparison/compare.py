@@ -49,7 +49,7 @@ def compare(
 
     Every way carries out every case *runs* times, in the world of the case. Runs of one case with one seed are a pair;
     the ways take turns in who begins, so that a server that becomes slower is so for all. A case runs in real time, if
-    one of the ways asks a model.
+    one of the ways, or who judges its answers, asks a model.
 
     Args:
         paths: Files of golden tasks, or folders of them. Cases that begin with a plan are left out.
@@ -121,6 +121,12 @@ class Comparing:
         return asking * self.comparison.runs
 
     @property
+    def judging(self) -> int:
+        """How many runs have an answer that a model judges, which likewise takes time and costs something."""
+        judging = sum(ready.is_judged_by_model for ready in self._cases)
+        return judging * len(self._ways) * self.comparison.runs
+
+    @property
     def touching(self) -> tuple[int, tuple[str, ...]]:
         """How many runs may call tools of the user, which their cases name as real; and which tools these are."""
         cases = [ready for ready in self._cases if ready.case.real]
@@ -137,7 +143,7 @@ class Comparing:
         """Return a case with the clock that suits all ways."""
         if ready.case.clock is not None:
             return ready
-        is_real = any(way.needs_real_time(ready) for way in self._ways.values())
+        is_real = ready.is_judged_by_model or any(way.needs_real_time(ready) for way in self._ways.values())
         return replace(ready, is_virtual=not is_real and only_computes(ready.case, ready.tools))
 
     def _check(self, cases: Sequence[ReadyCase]) -> None:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from dagrun.errors import CasesRefused, ContractError, OverCeiling, short_repr
 from dagrun.evaluate.cases.case_file import Case, Expectation
-from dagrun.evaluate.cases.load_cases import ReadyCase
+from dagrun.evaluate.cases.load_cases import ReadyCase, models_of
 from dagrun.evaluate.cases.trial import Trial, carry_out
 from dagrun.evaluate.comparison.agent_people import faults_of_people, people_of_agent
 from dagrun.graph.budget import Budget, Kind
@@ -88,7 +88,9 @@ class Way:
             yield self.make_agent()
         else:
             planner = ready.means.make_planner(ready.world()) if self.planner is None else self.make_planner()
-            yield from _models_of(planner)
+            yield from models_of(planner)
+        for critic in ready.means.critics:
+            yield from models_of(critic)
 
     def policy_for(self, ready: ReadyCase) -> Policy:
         """Return the policy of a case with the fields that this way has of its own.
@@ -175,17 +177,6 @@ def _ceiling_that_ended(trial: Trial) -> str:
 def _made(given: Any, method: str) -> Any:
     """Return an object with a method, or what a function or a class makes, which may have the method, too."""
     return given if hasattr(given, method) and not isinstance(given, type) else given()
-
-
-def _models_of(planner: Any) -> Iterator[object]:
-    """Yield the models of a planner, and of those that it asks: rungs, an inner planner, who chooses its routes."""
-    if planner is None:
-        return
-    if (model := getattr(planner, "model", None)) is not None:
-        yield model
-    rungs = [rung.planner for rung in getattr(planner, "rungs", ())]
-    for inside in (*rungs, getattr(planner, "inner", None), getattr(planner, "chooser", None)):
-        yield from _models_of(inside)
 
 
 def _agent(way: Way, ready: ReadyCase, tools: Toolbox, policy: Policy, budget: Budget | None = None) -> AnyTool:

@@ -38,7 +38,11 @@ def compare_ways(configuration: Configuration, data: Data, paths: Sequence[str],
     ways = read_ways(configuration, flags["ways"])
     comparing = Comparing(paths, ways, runs=flags["repeat"], only=flags["only"], host=host_of(configuration))
     comparison = comparing.comparison
-    _announce(comparing.asking, has_ceiling=flags["max_cost"] is not None or flags["max_tokens"] is not None)
+    _announce(
+        comparing.asking,
+        comparing.judging,
+        has_ceiling=flags["max_cost"] is not None or flags["max_tokens"] is not None,
+    )
     _announce_real(*comparing.touching)
     code = 0
     try:
@@ -59,16 +63,22 @@ def compare_ways(configuration: Configuration, data: Data, paths: Sequence[str],
     return code
 
 
-def _announce(asking: int, *, has_ceiling: bool) -> None:
+def _announce(asking: int, judging: int, *, has_ceiling: bool) -> None:
     """Say beforehand what will take real time, and money."""
-    if asking:
-        ceiling = "" if has_ceiling else "; --max-cost and --max-tokens set a limit for all of them together"
-        runs = f"{asking} run{'s' * (asking != 1)}"
-        click.echo(f"{runs} will ask a model, in real time and at its real cost{ceiling}", err=True)
+    ceiling = "" if has_ceiling else "; --max-cost and --max-tokens set a limit for all of them together"
+    told = [f"{_runs(asking)} will ask a model"] if asking else []
+    told += [f"a model will judge the answers of {_runs(judging)}"] if judging else []
+    if told:
+        click.echo(f"{' and '.join(told)}, in real time and at its real cost{ceiling}", err=True)
+
+
+def _runs(number: int) -> str:
+    return f"{number} run{'s' * (number != 1)}"
 
 
 def _announce_real(touching: int, tools: Sequence[str]) -> None:
     """Say beforehand which tools of the user are called, although all others are stand-ins."""
     if touching:
-        runs = f"{touching} run{'s' * (touching != 1)}"
-        click.echo(f"{runs} may call real tools, as their cases want: {shorten(', '.join(tools), 300)}", err=True)
+        click.echo(
+            f"{_runs(touching)} may call real tools, as their cases want: {shorten(', '.join(tools), 300)}", err=True
+        )
