@@ -108,7 +108,8 @@ class Contract(BaseModel):
         can_reconcile: Whether the tool has a *reconcile* function.
         untrusted: What it says of the trust boundary, as *private*, *outbound* and *guarded*.
         stream: The argument that takes a stream, as in `Arguments`.
-        inner: The contracts of the tools that it calls by itself. These six are left out while they say nothing, so
+        secrets: The arguments that get secrets, as in `Arguments`.
+        inner: The contracts of the tools that it calls by itself. These seven are left out while they say nothing, so
             that records are as they were before there were any.
     """
 
@@ -140,12 +141,13 @@ class Contract(BaseModel):
     outbound: bool = False
     guarded: Annotated[tuple[str, ...], Field(strict=False)] = ()
     stream: str = ""
+    secrets: Annotated[tuple[str, ...], Field(strict=False)] = ()
     inner: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = ()
 
 
 # What says nothing.
 _FLAGS: Final = ("untrusted", "private", "outbound")
-_NOTHING_SAID: Final = {**dict.fromkeys(_FLAGS, False), "guarded": [], "stream": "", "inner": []}
+_NOTHING_SAID: Final = {**dict.fromkeys(_FLAGS, False), "guarded": [], "stream": "", "secrets": [], "inner": []}
 _SCHEMAS: Final = frozenset(("arguments", "output"))
 # These fields follow from the schema of the arguments, or make no difference to a run.
 _NOT_COMPARED: Final = _SCHEMAS | {
@@ -157,6 +159,7 @@ _NOT_COMPARED: Final = _SCHEMAS | {
     "context",
     "is_async",
     "stream",
+    "secrets",
     "inner",
 }
 
@@ -179,6 +182,7 @@ def contract_of(tool: AnyTool) -> dict[str, Any]:
         "can_reconcile": tool.reconcile is not None,
         "guarded": sorted(arguments.guarded),
         "stream": arguments.stream,
+        "secrets": sorted(arguments.secrets),
         "inner": list(map(contract_of, tool.inner_tools)),
     }
     for name, nothing in _NOTHING_SAID.items():
@@ -210,6 +214,7 @@ def recorded_tool(contract: Mapping[str, Any]) -> AnyTool:
         known.names,
         frozenset(known.required),
         known.context,
+        secrets=frozenset(known.secrets),
         guarded=frozenset(known.guarded),
         stream=known.stream,
         element=anything if known.stream else None,

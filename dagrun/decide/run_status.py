@@ -22,6 +22,8 @@ class Ended:
 
 
 NO_APPROVER: Final = "no approver"
+NO_PLANNER: Final = "the run has gone on without a planner"
+NO_PLAN_NOR_PLANNER: Final = f"there is no plan, and {NO_PLANNER}"
 ONLY_ITS_PLAN: Final = "only the plan was wanted"
 UNKNOWN_TOOL: Final = "the planner asks for a tool that the run does not have"
 _NAMED: Final = 10  # of each kind

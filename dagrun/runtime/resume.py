@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from anyio.abc import TaskGroup
 
+from dagrun.decide.run_status import NO_PLAN_NOR_PLANNER, NO_PLANNER
 from dagrun.graph.changes import GOAL
 from dagrun.graph.live_graph import PAUSE, REPLAN
 from dagrun.graph.node import Node
@@ -200,7 +201,7 @@ class Resumption:
 
     def _request_replan(self, node: Node) -> None:
         if self._coordinator is None:  # there is no planner any more
-            self._record.end_replan(0, "stopped", "the run has gone on without a planner", (node.id,))
+            self._record.end_replan(0, "stopped", NO_PLANNER, (node.id,))
             return
         self._scheduler.endings.request_replan(node)
 
@@ -215,7 +216,7 @@ class Resumption:
         if not graph.triggers:
             return
         if self._coordinator is None:
-            record.end_replans("stopped", "the run has gone on without a planner")
+            record.end_replans("stopped", NO_PLANNER)
         else:
             self._coordinator.wake()
 
@@ -224,7 +225,7 @@ class Resumption:
         graph, record, finish = self._graph, self._record, self._scheduler.finish
         result, reason = graph.draft_end
         if self._coordinator is None and not graph.has_plan and not graph.nodes:
-            finish.stop(Status.FAILED, "there is no plan, and the run has gone on without a planner")
+            finish.stop(Status.FAILED, NO_PLAN_NOR_PLANNER)
             return
         if result in ("failed", "denied") and not graph.has_plan:
             finish.stop(Status.FAILED, f"there is no plan: {reason}")

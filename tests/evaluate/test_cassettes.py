@@ -568,46 +568,7 @@ def test_equal_calls_of_two_steps_are_told_apart_by_the_step() -> None:
     assert run_virtual(main) == []
 
 
-# Runs of which there is no case ---------------------------------------------------------------------------------------
-
-
-def test_a_run_that_has_not_ended_is_refused() -> None:
-    async def main() -> None:
-        journal = MemoryJournal()
-        async with dagrun.start(Plan(steps=PAIR), tools=[look, send], journal=journal, run_id="r") as run:
-            await anyio.sleep(0.5)
-            run.suspend()
-            await run.result()
-        with pytest.raises(
-            CasesRefused, match=r"run r has not ended \(cancelled: suspended by the host\): a case says how it ends"
-        ):
-            await Cassette.from_journal("r", journal=journal)
-
-    run_virtual(main)
-
-
-def test_a_value_that_is_not_on_record_is_named() -> None:
-    async def main() -> None:
-        journal = MemoryJournal()
-        policy = Policy(unrecorded=["look"])
-        await dagrun.run(Plan(steps=PAIR), tools=[look, send], policy=policy, journal=journal, run_id="r")
-        with pytest.raises(CasesRefused, match="run r cannot become a case: its record does not have what step a gave"):
-            await Cassette.from_journal("r", journal=journal)
-
-    run_virtual(main)
-
-
-def test_a_retry_that_takes_outputs_over_names_the_run_to_take() -> None:
-    async def main() -> None:
-        journal = MemoryJournal()
-        plan = Plan(steps=[PAIR[0], Step(id="b", tool="refuse_all", args={"text": "${a}"})])
-        await dagrun.run(plan, tools=[look, refuse_all], journal=journal, run_id="first")
-        async with dagrun.retry("first", tools=[look, refuse_all], journal=journal, new_id="second") as run:
-            await run.result()
-        with pytest.raises(CasesRefused, match="it takes over outputs from run first, which it retries"):
-            await Cassette.from_journal("second", journal=journal)
-
-    run_virtual(main)
+# What is shown, and how fast ------------------------------------------------------------------------------------------
 
 
 def test_what_must_not_be_shown_is_redacted_and_the_run_still_comes_to_the_same() -> None:

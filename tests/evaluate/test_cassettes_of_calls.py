@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from pydantic import SecretStr
 
 import dagrun
 from dagrun import (
@@ -90,6 +91,12 @@ async def cling() -> None:
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.sleep(60)
+
+
+@tool(effect="effectful")
+async def guarded(key: SecretStr, amount: int) -> int:
+    """Pay."""
+    return amount
 
 
 class Ponders:
@@ -224,7 +231,16 @@ async def a_call_that_is_stopped_as_it_begins(journal: MemoryJournal) -> None:
         assert len((await run.result()).steps["b"].attempts) == 1
 
 
+async def a_call_with_a_secret(journal: MemoryJournal) -> None:
+    """A case makes one up, without the tool, too."""
+    step = Step(id="a", tool="guarded", args={"key": {"$secret": "crm"}, "amount": 3})
+    secrets = {"crm": dagrun.Secret("k9Xb27Qz81")}
+    result = await dagrun.run(plan(step), tools=[guarded], secrets=secrets, journal=journal, run_id="r")
+    assert result.output == 3, result.reason
+
+
 KINDS = (
+    a_call_with_a_secret,
     a_call_that_is_prepared,
     a_call_that_is_stopped_as_it_begins,
     a_call_that_costs_nothing,
@@ -238,7 +254,7 @@ KINDS = (
 
 
 @pytest.mark.parametrize(
-    "tools", [None, [ask, look, find, pay, read, refuse, cling]], ids=["by its contracts", "by today's tools"]
+    "tools", [None, [ask, look, find, pay, read, refuse, cling, guarded]], ids=["by its contracts", "by today's tools"]
 )
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_run_comes_to_the_same_again(kind: Callable[[MemoryJournal], Awaitable[object]], tools: Any) -> None:

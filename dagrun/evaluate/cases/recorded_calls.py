@@ -17,13 +17,14 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
-from dagrun.decide.run_status import ONLY_ITS_PLAN
+from dagrun.decide.run_status import NO_PLAN_NOR_PLANNER, ONLY_ITS_PLAN
 from dagrun.errors import ValueRefused
 from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE
 from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
 from dagrun.evaluate.cases.recorded_people import PeopleReader
 from dagrun.evaluate.cases.recorded_requests import RequestReader, edit_of_case, just_below, whole_ms
 from dagrun.evaluate.cases.stand_in_world import called_with
+from dagrun.graph.budget import OF_ALL_RUNS
 from dagrun.graph.build import build
 from dagrun.graph.fold import fold
 from dagrun.graph.live_graph import LiveGraph
@@ -200,12 +201,8 @@ class _RecordReader:
             case events.Spliced() if event.origin == "host" and not _is_last_step(event):
                 answer = {"output": event.output} if event.changes_output else {}
                 self._deed(event.at, splice={"edits": list(map(edit_of_case, event.edits)), **answer})
-            case events.RunStopping() if event.reason == ONLY_ITS_PLAN:
-                self._run.missing.append("what its plan comes to: only the plan was wanted")
-            case events.RunStopping() if event.status is Status.CANCELLED:
-                self._deed(event.at, cancel="*", reason=event.reason)
-            case events.RunStopping() if event.status is Status.OVER_BUDGET and self._composes():
-                self._run.missing.append("the answer: a ceiling was in the way of what composed it")
+            case events.RunStopping():
+                self._stops(event)
             case events.RunEnded():
                 self._has_ended = True
             case events.RunResumed() if self._has_ended or self._run.people.is_waiting:
@@ -343,6 +340,20 @@ class _RecordReader:
         after = {"after": step} if step else {}
         self._run.host.append({**after, **({"takes": takes} if takes else {}), **deed})
         self._done = at
+
+    def _stops(self, event: events.RunStopping) -> None:
+        missing = ""
+        if event.reason == ONLY_ITS_PLAN:
+            missing = "what its plan comes to: only the plan was wanted"
+        elif event.reason == NO_PLAN_NOR_PLANNER:
+            missing = "a planner: it has gone on without one"
+        elif event.status is Status.CANCELLED:
+            self._deed(event.at, cancel="*", reason=event.reason)
+        elif event.status is Status.OVER_BUDGET and OF_ALL_RUNS in event.reason:
+            missing = "what other runs had used of the ceilings that they share"
+        elif event.status is Status.OVER_BUDGET and self._composes():
+            missing = "the answer: a ceiling was in the way of what composed it"
+        self._run.missing += [missing] * bool(missing)
 
     def _composes(self) -> bool:
         return any(call.tool == COMPOSE for call, _ in self._open.values())

@@ -1,0 +1,116 @@
+"""Recorded runs that cannot become a case, and why."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+import dagrun
+from dagrun import Budget, Cassette, MemoryJournal, Patch, Plan, Policy, Step, ToolError, tool
+from dagrun.errors import CasesRefused
+from dagrun.testing import run_virtual
+
+pytestmark = pytest.mark.real_time  # a virtual clock of its own
+
+
+@tool(effect="read")
+async def look(what: str) -> str:
+    """Look."""
+    await anyio.sleep(1)
+    return what
+
+
+@tool(effect="idempotent")
+async def send(text: str) -> str:
+    """Send."""
+    return text
+
+
+@tool(effect="read")
+async def refuse_all(text: str) -> str:
+    """Refuse."""
+    raise ToolError("no")
+
+
+PAIR = [Step(id="a", tool="look", args={"what": "x"}), Step(id="b", tool="send", args={"text": "${a}"})]
+
+
+def test_a_run_that_has_not_ended_is_refused() -> None:
+    async def main() -> None:
+        journal = MemoryJournal()
+        async with dagrun.start(Plan(steps=PAIR), tools=[look, send], journal=journal, run_id="r") as run:
+            await anyio.sleep(0.5)
+            run.suspend()
+            await run.result()
+        with pytest.raises(
+            CasesRefused, match=r"run r has not ended \(cancelled: suspended by the host\): a case says how it ends"
+        ):
+            await Cassette.from_journal("r", journal=journal)
+
+    run_virtual(main)
+
+
+def test_a_value_that_is_not_on_record_is_named() -> None:
+    async def main() -> None:
+        journal = MemoryJournal()
+        policy = Policy(unrecorded=["look"])
+        await dagrun.run(Plan(steps=PAIR), tools=[look, send], policy=policy, journal=journal, run_id="r")
+        with pytest.raises(CasesRefused, match="run r cannot become a case: its record does not have what step a gave"):
+            await Cassette.from_journal("r", journal=journal)
+
+    run_virtual(main)
+
+
+def test_a_retry_that_takes_outputs_over_names_the_run_to_take() -> None:
+    async def main() -> None:
+        journal = MemoryJournal()
+        plan = Plan(steps=[PAIR[0], Step(id="b", tool="refuse_all", args={"text": "${a}"})])
+        await dagrun.run(plan, tools=[look, refuse_all], journal=journal, run_id="first")
+        async with dagrun.retry("first", tools=[look, refuse_all], journal=journal, new_id="second") as run:
+            await run.result()
+        with pytest.raises(CasesRefused, match="it takes over outputs from run first, which it retries"):
+            await Cassette.from_journal("second", journal=journal)
+
+    run_virtual(main)
+
+
+def test_a_ceiling_of_several_runs_is_not_on_the_record_of_one() -> None:
+    """What the others had used is on theirs."""
+
+    @tool(effect="read", max_tokens=60)
+    async def ask() -> str:
+        return "x"
+
+    async def main() -> None:
+        journal = MemoryJournal()
+        plan = Plan(steps=[Step(id="a", tool="ask")])
+        async with dagrun.Engine(budget=Budget(max_tokens=50)) as engine:
+            await engine.run(plan, tools=[ask], journal=journal, run_id="r")
+        text = "run r cannot become a case: its record does not have what other runs had used of the ceilings"
+        with pytest.raises(CasesRefused, match=text):
+            await Cassette.from_journal("r", journal=journal)
+
+    run_virtual(main)
+
+
+def test_a_goal_that_was_resumed_without_a_planner_is_refused() -> None:
+    """A case of a goal has a planner, which would be asked."""
+
+    class Waits:
+        async def revise(self, brief: dagrun.Brief) -> Patch:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    async def main() -> None:
+        journal = MemoryJournal()
+        async with dagrun.start(goal="look", tools=[look], planner=Waits(), journal=journal, run_id="r") as run:
+            await anyio.sleep(0.5)
+            run.suspend()
+            await run.result()
+        async with dagrun.resume("r", tools=[look], journal=journal) as run:
+            result = await run.result()
+        assert result.reason == "there is no plan, and the run has gone on without a planner"
+        with pytest.raises(CasesRefused, match="does not have a planner: it has gone on without one"):
+            await Cassette.from_journal("r", journal=journal)
+
+    run_virtual(main)
