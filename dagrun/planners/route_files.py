@@ -8,10 +8,12 @@ reference.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import unicodedata
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -23,6 +25,7 @@ from dagrun.model.reference import HOLE, quote_template
 from dagrun.model.signature import explain
 from dagrun.planners.router import Route
 
+_LOG: Final = logging.getLogger("dagrun.run")
 _PLACE: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MAX_BYTES: Final = 1 << 20
 _MOST_CHARACTERS: Final = 2_000  # of a goal that is matched, which takes the square of it where there are two texts
@@ -32,6 +35,8 @@ _VALUES: Final = {
     "word": r"\S+",
     "text": r"\S(?:.*?\S)??",
 }
+# Of each type, a value that is of no narrower one, and stands in no sentence.
+_EXAMPLES: Final = {"integer": "9073158{}", "number": "9073158{}.5", "word": "qzx{}x", "text": "qzx{} x"}
 
 ValueType = Literal["word", "text", "integer", "number"]
 
@@ -75,6 +80,19 @@ class RouteFile(BaseModel):
             if found := pattern.fullmatch(text):
                 return {name: _typed(value, self.parameters[name]) for name, value in found.groupdict().items()}
         return None
+
+    @cached_property
+    def _examples(self) -> list[str]:
+        """A goal for each sentence."""
+        values = {name: _EXAMPLES[type_].format(at) for at, (name, type_) in enumerate(self.parameters.items())}
+        return [_folded(_PLACE.sub(lambda place: values.get(place[1], place[0]), goal)) for goal in self.goals]
+
+    def goals_of(self, other: RouteFile) -> list[str]:
+        """Return the sentences of another route that this one is always for, too, whatever the values in them."""
+        if not set(self.inputs) <= set(other.inputs):
+            return []
+        both = zip(other.goals, other._examples, strict=True)
+        return [goal for goal, example in both if any(pattern.fullmatch(example) for pattern in self._patterns)]
 
     def has_inputs(self, inputs: Any) -> bool:
         """Whether the inputs of a run have all that the plan refers to."""
@@ -143,16 +161,35 @@ def _filled(value: Any, values: Mapping[str, Any]) -> Any:
 def read_routes(folder: str | Path) -> tuple[Route, ...]:
     """Return the routes in a folder, for a `RouterPlanner`: each file ``*.json``, in the order of their names.
 
+    Of two routes for the same goal, a router uses the first; a warning in the log names both files.
+
     Args:
         folder: The folder, which `dagrun learn` has written, or whoever edited its files.
 
     Raises:
         ContractError: There is no such folder, or a file is no route; the message names it.
     """
-    place = Path(folder)
-    if not place.is_dir():
-        raise ContractError(f"there is no folder of routes {place}")
-    return tuple(read_route(path).as_route() for path in sorted(place.glob("*.json")))
+    found = routes_in(Path(folder))
+    for conflict in conflicts_of(found):
+        _LOG.warning("%s", conflict)
+    return tuple(route.as_route() for route in found.values())
+
+
+def routes_in(folder: Path) -> dict[Path, RouteFile]:
+    """Return the routes in a folder, by their files, in the order of their names; see `read_routes`."""
+    if not folder.is_dir():
+        raise ContractError(f"there is no folder of routes {folder}")
+    return {path: read_route(path) for path in sorted(folder.glob("*.json"))}
+
+
+def conflicts_of(routes: Mapping[Path, RouteFile]) -> list[str]:
+    """Return which routes are for goals of an earlier one, which takes them, in a sentence for each two."""
+    return [
+        f"{earlier} and {later} are both for the goal {shorten(repr(goals[0]), 200)}"
+        f"{f' (and {len(goals) - 1} more)' if goals[1:] else ''}, and the first is used: take it out of one of them"
+        for (earlier, first), (later, second) in combinations(routes.items(), 2)
+        if (goals := first.goals_of(second))
+    ]
 
 
 def read_route(path: Path) -> RouteFile:

@@ -88,6 +88,20 @@ def test_files_are_not_written_over(planned: Shell) -> None:
     assert planned("learn", "-o", "routes", "--force").code == 0
 
 
+def test_routes_for_the_same_goal_are_named(planned: Shell) -> None:
+    """A planner has written another plan for the same goal; one of the two would never be used."""
+    planned.file("twice.py", PLANNER.replace('"a": number', '"a": number, "b": 2'))
+    assert planned("do", "Add to 4", *TOOLS, "--planner", "twice:planner").code == 0
+    ended = planned("learn", "-o", "routes")
+    first, second = sorted(planned.folder.glob("routes/*.json"))
+
+    said = f"routes/{first.name} and routes/{second.name} are both for the goal 'Add to {{a}}', and the first is used"
+    assert ended.code == 0
+    assert f"{said}: take it out of one of them\n" in ended.err
+    (again,) = planned("learn", "-o", "routes", "--force", "--json").json["conflicts"]
+    assert again.startswith(said)
+
+
 def test_what_makes_no_route_is_said(planned: Shell) -> None:
     found = planned("learn", "--json", "--min-runs", "2").json
 

@@ -210,6 +210,47 @@ async def test_a_file_that_is_no_route(tmp_path: Path, change: dict[str, Any], w
     assert str(path) in str(caught.value)
 
 
+SAME = {"goals": ["Count to {n}", "Count up to {n}"], "parameters": {"n": "integer"}}
+
+
+@pytest.mark.parametrize(
+    ("later", "goal"),
+    [
+        (SAME, "'Count to {n}' (and 1 more)"),
+        ({"goals": ["count  TO {other}"], "parameters": {"other": "integer"}}, "'count  TO {other}'"),
+        ({"goals": ["Count to 17"]}, "'Count to 17'"),
+        ({**SAME, "inputs": ["region"]}, "'Count to {n}' (and 1 more)"),
+        ({"goals": ["Count to {n}"], "parameters": {"n": "word"}}, ""),  # the narrower one comes first
+        ({"goals": ["Count down to {n}"], "parameters": {"n": "integer"}}, ""),
+    ],
+)
+async def test_routes_for_the_same_goal_are_named_when_they_are_loaded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, later: dict[str, Any], goal: str
+) -> None:
+    """Which one is used hangs on the names of the files."""
+    plan = {"steps": [{"id": "a", "tool": "echo"}]}
+    for name, route in (("a", SAME), ("b", later)):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"name": name, "plan": plan, **route}))
+    routes = dagrun.read_routes(tmp_path)
+
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    said = f"{first} and {second} are both for the goal {goal}, and the first is used: take it out of one of them"
+    assert caplog.messages == ([said] if goal else [])
+    assert RouterPlanner(routes).choose("Count to 17").name == "a"
+
+
+async def test_a_route_that_needs_an_input_may_come_before_one_that_does_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = {"steps": [{"id": "a", "tool": "echo"}]}
+    for name, inputs in (("a", ["region"]), ("b", [])):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"name": name, "plan": plan, "inputs": inputs, **SAME}))
+
+    router = RouterPlanner(dagrun.read_routes(tmp_path))
+    assert [router.choose("Count to 17", inputs).name for inputs in ({"region": "North"}, {})] == ["a", "b"]
+    assert not caplog.messages
+
+
 def test_a_folder_that_there_is_not(tmp_path: Path) -> None:
     with pytest.raises(ContractError, match="there is no folder of routes"):
         dagrun.read_routes(tmp_path / "none")

@@ -113,11 +113,19 @@ def _planned_runs(records: Records, since: float | None) -> tuple[list[PlannedRu
 
 @dataclass(slots=True)
 class _Written:
-    """The files that were written, by the names of the routes, and why a route has no golden task."""
+    """The files that were written, by the names of the routes, why a route has no golden task, and what is odd there.
+
+    Attributes:
+        routes: The files of routes.
+        cases: The files of golden tasks.
+        no_case: Why there is none.
+        conflicts: Which routes in the folder are for the same goal, or why the folder cannot be used.
+    """
 
     routes: dict[str, str] = field(default_factory=dict)
     cases: dict[str, str] = field(default_factory=dict)
     no_case: dict[str, str] = field(default_factory=dict)
+    conflicts: list[str] = field(default_factory=list)
 
 
 def _write(folder: Path, learned: Learned, records: Records, *, is_forced: bool) -> _Written:
@@ -137,7 +145,18 @@ def _write(folder: Path, learned: Learned, records: Records, *, is_forced: bool)
             _write_case(route, learned.examples[route.name], path, records, written)
     except OSError as error:
         raise BadInput(f"cannot write {folder}: {error.strerror}") from error
+    written.conflicts = _conflicts_in(folder)
     return written
+
+
+def _conflicts_in(folder: Path) -> list[str]:
+    """Return what whoever loads the folder will be told: other files may have been in it."""
+    from dagrun.planners.route_files import conflicts_of, routes_in
+
+    try:
+        return conflicts_of(routes_in(folder))
+    except ContractError as error:
+        return [str(error)]
 
 
 def _write_case(
@@ -168,6 +187,7 @@ def _as_dict(learned: Learned, skipped: Mapping[str, str], written: _Written) ->
         "files": written.routes,
         "cases": written.cases,
         "no_case": written.no_case,
+        "conflicts": written.conflicts,
         "left_out": {**learned.left_out, **skipped},
     }
 
@@ -186,6 +206,8 @@ def _show(data: Data, learned: Learned, count: int, written: _Written) -> None:
     if written.cases:
         text = "redact functions of programs that ran them are not applied: check the files before you share them"
         click.echo(text, err=True)
+    for conflict in written.conflicts:
+        click.echo(printable(conflict), err=True)
     for name, why in written.no_case.items():
         click.echo(printable(f"no golden task of {name}: {why}"), err=True)
     for run_id, why in learned.left_out.items():
