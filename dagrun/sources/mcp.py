@@ -111,6 +111,7 @@ class McpTools:
         self._connections = [Connection(server) for server in servers]
         self._tools: Toolbox | None = None
         self._connect_timeout = connect_timeout
+        self._silent: list[str] = []
         self._group: TaskGroup | None = None
 
     async def __aenter__(self) -> Toolbox:
@@ -127,7 +128,8 @@ class McpTools:
             is_open = True
             return self._tools
         except TimeoutError:
-            raise ContractError(f"MCP servers did not answer in {self._connect_timeout:g} s") from None
+            who = shorten(", ".join(self._silent))
+            raise ContractError(f"MCP server {who} did not answer in {self._connect_timeout:g} s") from None
         finally:
             if not is_open:
                 await self._close()
@@ -147,6 +149,7 @@ class McpTools:
     async def _listed(self) -> Toolbox:
         connections = self._connections
         lists: list[list[Any]] = [[] for _ in connections]
+        self._silent = [connection.name for connection in connections]
         failures: list[ToolError] = []
 
         async def fill(number: int, connection: Connection) -> None:
@@ -154,6 +157,7 @@ class McpTools:
                 lists[number] = await _listed(connection)
             except ToolError as error:
                 failures.append(error)
+            self._silent.remove(connection.name)
 
         async with anyio.create_task_group() as listing:
             for number, connection in enumerate(connections):

@@ -170,6 +170,24 @@ async def test_a_server_that_does_not_start_is_an_error_that_names_it(tmp_path: 
             pytest.fail("it is not there")
 
 
+async def test_servers_that_do_not_answer_are_named_and_the_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has ten of them would have to try each."""
+    from mcp.server.mcpserver import MCPServer
+
+    @asynccontextmanager
+    async def never(server: Any) -> AsyncIterator[None]:
+        await anyio.sleep_forever()
+        yield
+
+    monkeypatch.syspath_prepend(str(SERVER.parent))
+    servers = {name: MCPServer(name, lifespan=never) for name in ("dull", "mute")}
+    with pytest.raises(ContractError, match="MCP server dull, mute did not answer in 3 s"):
+        async with dagrun.mcp_tools(
+            {"notes": import_module("mcp_server").make_server(), **servers}, connect_timeout=3.0
+        ):
+            pytest.fail("they are not there")
+
+
 async def test_a_call_outside_of_the_block_fails_at_once_and_says_why(tmp_path: Path) -> None:
     """Before a first call and after one; and a call that is on its way when the block ends is over, too."""
     servers = dagrun.mcp_tools(config(tmp_path), rules=HINTS)
