@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,25 @@ def test_every_page_has_one_title_and_no_two_pages_have_the_same() -> None:
         (titles[name],) = re.findall(r"^# (.+)$", text, re.MULTILINE)
 
     assert len(set(titles.values())) == len(titles)
+
+
+@pytest.mark.parametrize("section", ["tutorials", "how-to", "explanation"])
+def test_the_first_page_of_a_section_leads_to_all_of_its_pages(section: str) -> None:
+    """A page that it leaves out is found by nobody who reads on GitHub, where there is no navigation beside it."""
+    first = (ROOT / "docs" / section / "index.md").read_text(encoding="utf-8")
+    pages = {path.name for path in (ROOT / "docs" / section).glob("*.md")} - {"index.md"}
+
+    assert pages <= set(re.findall(r"\(([\w-]+\.md)\)", first))
+
+
+def test_every_extra_is_on_the_page_of_the_reference() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = (ROOT / "docs" / "reference" / "index.md").read_text(encoding="utf-8")
+
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == project["optional-dependencies"].keys() - {
+        "dev",
+        "docs",
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
