@@ -3,6 +3,7 @@
 import importlib.metadata
 import io
 import json
+import sys
 import xml.etree.ElementTree as ET
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from command_line import TOOLS, Shell, shell
 from dagrun.cli.command_table import COMMANDS, cli
+from dagrun.cli.main import main
 
 __all__ = ["shell"]
 pytestmark = pytest.mark.real_time
@@ -32,6 +34,30 @@ def test_tree_shows_every_step(shell: Shell) -> None:
 @pytest.mark.parametrize(("form", "begin"), [("mermaid", "flowchart"), ("dot", "digraph")])
 def test_drawings(shell: Shell, form: str, begin: str) -> None:
     assert shell("show", shell.plan(*PLAN), "--format", form).out.startswith(begin)
+
+
+@pytest.mark.parametrize("form", ["tree", "mermaid", "dot", "json"])
+def test_a_drawing_is_the_same_in_a_file(shell: Shell, form: str) -> None:
+    """Whatever its name is; and it is never written over the plan."""
+    plan = shell.plan(*PLAN)
+    shown = shell("show", plan, "-f", form)
+
+    assert shell("show", plan, "-f", form, "-o", "drawn.txt").code == 0
+    assert (shell.folder / "drawn.txt").read_text() == shown.out
+    refused = shell("show", plan, "-f", form, "-o", plan)
+    assert (refused.code, "it is the plan itself" in refused.err) == (2, True)
+
+
+def test_a_tree_is_drawn_in_ascii_where_there_is_nothing_else(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = shell.plan(*PLAN)
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="backslashreplace")
+    monkeypatch.setattr(sys, "stdout", output)
+
+    assert main(["show", plan]) == 0
+    output.flush()
+    drawn = output.buffer.getvalue().decode()
+    assert "`- end" in drawn
+    assert "\\" not in drawn
 
 
 def test_plan_as_json_can_be_read_again(shell: Shell) -> None:

@@ -138,6 +138,20 @@ def test_what_is_no_run_is_refused(shell: Shell, source: str) -> None:
     assert not (shell.folder / "r.html").exists()
 
 
+@pytest.mark.parametrize("name", ["r.pdf", "r.txt", "r.html.gz"])
+def test_an_ending_that_stands_for_no_form_is_refused(shell: Shell, name: str) -> None:
+    """A page that is called a PDF opens nowhere; a run says so before it begins."""
+    ran(shell)
+    plan = shell.plan(ADD)
+    for command in (["report", "one", "-o", name], ["show", plan, "-o", name], ["run", plan, *TOOLS, "--report", name]):
+        refused = shell(*command)
+        assert (refused.code, "there is no form for the ending" in refused.err) == (2, True)
+        assert not (shell.folder / name).exists()
+
+    assert shell("report", "one", "-f", "html", "-o", name).code == 0
+    assert shell("report", "one", "-o", "page").code == 0
+
+
 def test_plan_is_drawn(shell: Shell) -> None:
     """Before it has run; a check marks its problems."""
     plan = shell.plan(ADD)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dagrun.cli import options
+from dagrun.cli.records.output_folder import writable, write_whole
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import Data, data_output
+from dagrun.cli.terminal.text import is_ascii
 from dagrun.cli.terminal.user_errors import BadInput
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ Examples:
 """
 
 _PICTURES: Final = ("svg", "png", "html")
+_PLAIN_LINES: Final = str.maketrans("├└│─", "|`|-")  # where the output has ASCII alone
 
 
 @click.command(epilog=EPILOG)
@@ -32,17 +37,15 @@ _PICTURES: Final = ("svg", "png", "html")
     "--format",
     "form",
     type=click.Choice(["tree", "mermaid", "dot", "json", "svg", "png", "html"]),
-    default="tree",
-    show_default=True,
-    help="The form of the drawing; json is the plan as dagrun has read it.",
+    help="The form of the drawing; json is the plan as dagrun has read it.  [default: by the ending of FILE, or tree]",
 )
-@click.option("-o", "--output", "file", metavar="FILE", help="The file of a picture or page.  [default: stdout]")
-def show(*, plan: str, form: str, file: str | None, **flags: Any) -> None:
+@click.option("-o", "--output", "file", metavar="FILE", help="The file.  [default: stdout]")
+def show(*, plan: str, form: str | None, file: str | None, **flags: Any) -> None:
     """Draw PLAN, without checking it.
 
     With --tools, a plan in the dialect of step_number and action is drawn with the data flow that it only implies.
     """
-    from dagrun.cli.setup.plans import as_written, load_plan
+    from dagrun.cli.setup.plans import load_plan, plan_text
     from dagrun.cli.setup.tool_modules import load_toolbox, names_tools
     from dagrun.plans.drawing import draw_dot, draw_mermaid, draw_tree
 
@@ -51,15 +54,33 @@ def show(*, plan: str, form: str, file: str | None, **flags: Any) -> None:
     with data_output() as data:
         toolbox = load_toolbox(configuration) if names_tools(configuration) else None
         drawn = load_plan(plan, toolbox)
-        if form in _PICTURES or file is not None:
+        if form in _PICTURES or (form is None and file is not None):
             _draw(drawn, form, file, data)
-        elif form == "json":
-            data.json(as_written(drawn))
+            return
+        text = plan_text(drawn) if form == "json" else drawings[form or "tree"](drawn)
+        if file is None:
+            text = text.removesuffix("\n")
+            data.text(text.translate(_PLAIN_LINES) if form in (None, "tree") and is_ascii(sys.stdout) else text)
         else:
-            data.text(drawings[form](drawn))
+            data.text(str(_write(file, text, plan)))
 
 
-def _draw(plan: Plan, form: str, file: str | None, data: Data) -> None:
+def _write(name: str, text: str, plan: str) -> Path:
+    """Write a drawing that is a text into the file *name*, and return its path."""
+    from dagrun.cli.setup.plans import STDIN
+
+    path = writable(name, "-o")
+    assert path is not None
+    if path.exists() and plan != STDIN and path.samefile(plan):
+        raise BadInput(f"-o {name}: it is the plan itself")
+    try:
+        write_whole(path, text.removesuffix("\n") + "\n")
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.strerror}") from error
+    return path
+
+
+def _draw(plan: Plan, form: str | None, file: str | None, data: Data) -> None:
     """Draw a plan as a picture or a page, into a file or to the standard output."""
     from dagrun.cli.jobs.report_file import ReportFile
     from dagrun.observe.report.report import make_report
@@ -67,10 +88,11 @@ def _draw(plan: Plan, form: str, file: str | None, data: Data) -> None:
 
     view = plan_view(plan)
     if file is not None:
-        target = ReportFile(file, form if form in _PICTURES else None)
+        target = ReportFile(file, form)
         target.write(view)
         data.text(str(target.path))
     elif form == "png":
         raise BadInput("a PNG needs a file: name one by -o")
     else:
+        assert form is not None
         data.text(make_report(view, form).decode())

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dagrun.cli.records.output_folder import writable
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.observe.report.report import FORMS, ReportStyle, form_of, make_report, png_library
+from dagrun.observe.report.report import ENDINGS, FORMS, ReportStyle, form_of, make_report, png_library
 
 # The bytes above which a report is said to be large, with what makes it smaller.
 LARGE: Final = 8_000_000
@@ -19,17 +19,17 @@ class ReportFile:
 
     Args:
         name: Its name; the ending says which form it has, if none is given.
-        form: The form of the report; `None` for what the ending says, or else ``html``.
+        form: The form of the report; `None` for what the ending says, and ``html`` without one.
         option: The option that names it, for errors.
         is_forced: Whether a file that is no report of ours may be overwritten.
 
     Raises:
-        BadInput: It cannot be written, or is another file.
+        BadInput: It cannot be written, is another file, or has an ending that stands for no form.
         MissingExtra: It is a PNG, and the library that makes it is not installed.
     """
 
     def __init__(self, name: str, form: str | None = None, *, option: str = "-o", is_forced: bool = False) -> None:
-        self.form = form or form_of(name) or "html"
+        self.form = form or _form_by_ending(name, option)
         assert self.form in FORMS
         if self.form == "png":
             png_library()
@@ -59,6 +59,18 @@ class ReportFile:
             draft.unlink(missing_ok=True)
             raise
         return len(data)
+
+
+def _form_by_ending(name: str, option: str) -> str:
+    """Return the form that the ending of a file stands for; a page if it has none.
+
+    Raises:
+        BadInput: It stands for no form: a page in a file that is called a PDF cannot be opened.
+    """
+    ending = Path(name).suffix
+    if ending and not form_of(name):
+        raise BadInput(f"{option} {name}: there is no form for the ending {ending}; there are {', '.join(ENDINGS)}")
+    return form_of(name) or "html"
 
 
 _MARKS: Final = {
