@@ -18,7 +18,7 @@ from browsing import Pages, axe_faults, browsing, wait_until
 from dagrun.observe.looks import TIMES
 from dagrun.observe.report.report import ReportStyle, make_report
 from dagrun.observe.view.document import view_of
-from view_runs import at_once, failed, hostile, killed, large, revised, rich, slept, waiting, wide
+from view_runs import Played, at_once, failed, hostile, killed, large, play, revised, rich, slept, waiting, wide
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
@@ -75,6 +75,24 @@ def test_page_opens_and_asks_for_nothing(pages: Pages, folder: Path, name: str, 
     assert [url for url in seen.requests if not url.startswith("data:")] == [page.url]
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.locator("*").count() <= 4_000
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_reason_without_blanks_keeps_to_the_window(pages: Pages, tmp_path: Path, width: int) -> None:
+    """As a condition has none, or an address: it is broken, and the page is no wider for it."""
+
+    @dagrun.tool(effect="read")
+    async def fail() -> int:
+        raise dagrun.ToolError("x" * 199)
+
+    async def run() -> Played:
+        return await play(dagrun.Plan(steps=[dagrun.Step(id="a", tool="fail")]), [fail], run_id="one")
+
+    (tmp_path / "long.html").write_bytes(make_report(view_of(at_once(run).past)))
+    page = ready(pages, tmp_path / "long.html", width=width)
+
+    expect(page.locator("#wrong")).to_contain_text("xxx")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_what_went_wrong_comes_first(pages: Pages, folder: Path) -> None:

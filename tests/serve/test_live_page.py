@@ -797,6 +797,18 @@ def test_texts_of_models_are_only_texts(scene: Shell, browser: Browser) -> None:
         assert width <= 0, "a long word makes the page wider than the window"
 
 
+def test_a_reason_without_blanks_keeps_to_the_window(scene: Shell, browser: Browser) -> None:
+    """As a condition has none, or an address: on a phone, nobody reads on to the right."""
+    failed = {"id": "a", "tool": "quick", "success": {"ref": "a", "op": "==", "value": "y" * 300}}
+    assert finished(scene, "run", scene.plan(failed), "-t", "page_tools", "--run-id", "one").code == 1
+    with serving(scene) as (_, address):
+        for place, about in ((address, ".runs .what"), (at_run(address), "main")):
+            with tab(browser, place) as page:
+                page.set_viewport_size({"width": 390, "height": 844})
+                expect(page.locator(about).first).to_contain_text("yyy")
+                assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, about
+
+
 def test_a_reader_may_type_before_the_first_news(scene: Shell, browser: Browser) -> None:
     """On a slow connection the page is there before the run is; what was typed holds when it comes."""
     scene.file("policy.toml", "")
