@@ -6,15 +6,23 @@ of its own: whether somebody carries the run out is known from the lease of the 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from dagrun.model.codec.event_codec import decode
 from dagrun.model.event import RunEnded, RunSuspended
 from dagrun.model.journal import Tape
 from dagrun.model.outcome import Status
+
+_FIRST_PAUSE: Final = 1.0  # seconds; each pause is twice as long as the one before, and at most `LATEST`
+LATEST: Final = 60.0
+_MOST_KNOWN: Final = 1_000
+
+# A row of a queue, and since when it is in the queue.
+Entry: TypeAlias = tuple[Any, Any]
 
 
 class QueueStanding(StrEnum):
@@ -196,6 +204,33 @@ def standing_after(text: bytes) -> tuple[QueueStanding, str]:
 def ended_at_it(takeovers: int) -> str:
     """Return why a run is stuck that was taken over as often as is allowed, and whose worker has ended once more."""
     return "1 worker has ended while at it" if takeovers == 0 else f"{takeovers + 1} workers have ended while at it"
+
+
+class PutOffs:
+    """Runs that could not be opened here, each of which is left alone for 1, 2, 4 … 60 seconds before the next try.
+
+    They are known by their row, and since when they are in the queue: one that was put back is tried at once.
+    """
+
+    def __init__(self) -> None:
+        self._tried: dict[Entry, tuple[float, float]] = {}  # when it is tried again, by the monotonic clock; the pause
+
+    def add(self, entry: Entry) -> None:
+        """Put off a run that could not be opened, each time for longer."""
+        now = time.monotonic()
+        if len(self._tried) > _MOST_KNOWN:  # others have opened those that were not tried again, or they are gone
+            self._tried = {each: (due, pause) for each, (due, pause) in self._tried.items() if due + LATEST > now}
+        pause = min(2 * self._tried[entry][1], LATEST) if entry in self._tried else _FIRST_PAUSE
+        self._tried[entry] = now + pause, pause
+
+    def forget(self, entry: Entry) -> None:
+        """Forget a run: it was opened."""
+        self._tried.pop(entry, None)
+
+    def left(self) -> dict[Entry, float]:
+        """Return the runs that are left alone now, and for how many seconds."""
+        now = time.monotonic()
+        return {entry: due - now for entry, (due, _) in self._tried.items() if due > now}
 
 
 @dataclass(slots=True)

@@ -351,7 +351,7 @@ async def test_many_runs_that_cannot_be_opened_are_put_off_as_one_is(
 ) -> None:
     """There is no number of them beyond which all are tried all the time; and who has left the queue is forgotten."""
     clock = _clock(monkeypatch)
-    monkeypatch.setattr("dagrun.journal.sqlite.queue._MOST_KNOWN", 3)
+    monkeypatch.setattr("dagrun.journal.queue._MOST_KNOWN", 3)
     names = [f"run-{number}" for number in range(6)]
     journal, begin = await _submitted(folder, *names), clock.now
     for name in names:
@@ -366,8 +366,13 @@ async def test_many_runs_that_cannot_be_opened_are_put_off_as_one_is(
     other = SQLiteJournal(folder)
     for tape in [await _claimed(other) for _ in names]:
         await tape.aclose()
-    await (await _claimed(journal)).aclose()
-    assert journal.queue._put_off == {}
+        shutil.rmtree(folder / tape.run_id)
+    clock.now += 61
+    await journal.queue.submit("last", FIRST, QueueTicket())
+    (folder / "last" / "journal.db").chmod(0o666)
+    with pytest.raises(JournalFailed):
+        await journal.queue.claim(ANY)
+    assert len(journal.queue._put_off.left()) == len(journal.queue._put_off._tried) == 1
 
 
 async def test_a_locked_queue_is_named(folder: Path) -> None:
@@ -446,7 +451,8 @@ class _Clock:
 
 def _clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     clock = _Clock()
-    monkeypatch.setattr("dagrun.journal.sqlite.queue.time", clock)
+    for module in ("dagrun.journal.sqlite.queue", "dagrun.journal.queue"):
+        monkeypatch.setattr(f"{module}.time", clock)
     return clock
 
 

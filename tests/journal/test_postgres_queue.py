@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,14 +135,75 @@ async def test_a_machine_without_a_place_for_files_gives_a_run_back(
     (tmp_path / "file").touch()
     nowhere = tmp_path / "file" / "artifacts"
     await journal.queue.submit(RUN, b'{"n":1}', QueueTicket())
-    async with PostgresJournal(postgres, schema=journal.queue.schema, artifacts=nowhere) as sick:
-        for _ in range(5):
+    for _ in range(5):
+        async with PostgresJournal(postgres, schema=journal.queue.schema, artifacts=nowhere) as sick:
             with pytest.raises(JournalFailed):
                 await sick.queue.claim(Wanted())
 
     [queued] = await journal.queue.runs()
     assert (queued.standing, queued.takeovers) == (QueueStanding.QUEUED, 0)
     assert await journal.queue.claim(Wanted()) is not None
+
+
+class _Clock:
+    """The clock of the runs that are put off, which a test sets forward."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+async def test_a_run_whose_files_cannot_be_made_is_tried_less_and_less(
+    postgres: str, journal: PostgresJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker does not warn of it once a second for ever; the list says why, and the other runs go on."""
+    clock = _Clock()
+    monkeypatch.setattr("dagrun.journal.queue.time", clock)
+    await journal.queue.submit(RUN, b'{"n":1}', QueueTicket(priority=1))
+    await journal.queue.submit("next", b'{"n":1}', QueueTicket())
+    (tmp_path / RUN).touch()  # where its folder has to be
+    async with PostgresJournal(postgres, schema=journal.queue.schema, artifacts=tmp_path, durability="process") as sick:
+        queue, tries = sick.queue, [0.0]
+        tape = await queue.claim(Wanted())
+        assert tape is not None
+        assert tape.run_id == "next"
+        tape.leave(QueueStanding.STUCK, "")
+        await tape.aclose()
+        while len(tries) < 10:
+            # Between two tries nobody asks for it, nor wakes to do so.
+            assert await queue.claim(Wanted()) is None
+            clock.now += await queue._ask(partial(queue._seconds_until_due, Wanted(), is_told=True))
+            with pytest.raises(JournalFailed, match="is not a folder"):
+                await queue.claim(Wanted())
+            tries.append(clock.now)
+        pauses = [later - earlier for earlier, later in itertools.pairwise(tries)]
+        assert pauses == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60, 60])
+        [queued] = await queue.runs([QueueStanding.QUEUED])
+        assert "is not a folder" in queued.reason
+
+        say(postgres, f"UPDATE {queue.schema}.queue SET standing = 'stuck' WHERE standing = 'queued'")
+        assert await queue.put_back(RUN)
+        (tmp_path / RUN).unlink()
+        again = await queue.claim(Wanted())
+        assert again is not None  # at once: somebody has put it right
+        await again.aclose()
+
+
+async def test_a_run_whose_anchor_cannot_be_read_here_does_not_hold_up_the_others(
+    postgres: str, journal: PostgresJournal, tmp_path: Path
+) -> None:
+    await journal.queue.submit(RUN, b'{"n":1}', QueueTicket(priority=1))
+    (tmp_path / RUN).mkdir(0o700)
+    (tmp_path / RUN / "anchor").symlink_to(tmp_path / "elsewhere")
+    async with PostgresJournal(postgres, schema=journal.queue.schema, anchors=tmp_path, durability="process") as sick:
+        await sick.queue.submit("next", b'{"n":1}', QueueTicket())
+        tape = await sick.queue.claim(Wanted())
+        assert tape is not None
+        assert tape.run_id == "next"
+        [queued] = await sick.queue.runs([QueueStanding.QUEUED])
+        assert "cannot read" in queued.reason
+        await tape.aclose()
 
 
 async def test_a_claim_whose_answer_was_lost_is_found_again(

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 from anyio.lowlevel import current_token
 
-from dagrun.errors import ContractError, JournalDamaged, RunExists
+from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunExists
 from dagrun.journal.base import check_run_id, new_answer_key, no_such_run
 from dagrun.journal.hash_chain import Chain
 from dagrun.journal.lease import this_process
@@ -20,7 +20,17 @@ from dagrun.journal.postgres.queue_statements import release
 from dagrun.journal.postgres.statements import make_queue, owner_text
 from dagrun.journal.postgres.tape import PostgresTape
 from dagrun.journal.postgres.writer import TapeClaim
-from dagrun.journal.queue import Departure, QueuedRun, QueueStanding, QueueTicket, Wanted, ended_at_it
+from dagrun.journal.queue import (
+    LATEST,
+    Departure,
+    Entry,
+    PutOffs,
+    QueuedRun,
+    QueueStanding,
+    QueueTicket,
+    Wanted,
+    ended_at_it,
+)
 from dagrun.model.journal import Line
 from dagrun.runtime.backend import call_soon
 
@@ -35,7 +45,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _WITHOUT_NEWS: Final = 1.0  # seconds until the next look, where no connection listens
 _SOONEST: Final = 0.05  # seconds: a row that another claim has locked is due now, and cannot be had
-_LATEST: Final = 60.0
 
 
 class _Ask(Protocol):
@@ -80,6 +89,7 @@ class PostgresQueue:
         self._journal = journal
         self._sql = journal.sql.queue
         self._is_there = False
+        self._put_off = PutOffs()  # used in the thread of the journal only
         self._left_builds: tuple[str, ...] = ()
         self._leave_next = 0.0
 
@@ -117,10 +127,11 @@ class PostgresQueue:
     async def claim(self, wanted: Wanted) -> PostgresTape | None:
         """Take over one run that may be claimed; see `RunQueue.claim`."""
         claim, may_have_taken = token_hex(16), False
+        failure: JournalFailed | None = None
         await self._ask(_nothing)  # as `PostgresJournal` does: reaching the server can be cancelled
         await self._leave_unfit(wanted)
 
-        async def act(connection: Connection) -> TakenRun | str | None:
+        async def act(connection: Connection) -> TakenRun | str | JournalFailed | None:
             nonlocal may_have_taken
             is_retry, may_have_taken = may_have_taken, True
             return await self._claim(wanted, claim, connection, is_retry=is_retry)
@@ -128,11 +139,15 @@ class PostgresQueue:
         while True:
             with anyio.CancelScope(shield=True):
                 taken = await self._ask(act)
-                if taken is None:
-                    return None
-                if not isinstance(taken, str):
+                if isinstance(taken, tuple):
                     return self._journal.tape(taken)
-            await anyio.lowlevel.checkpoint()  # one was set aside; a long row of them can be cancelled
+            if isinstance(taken, JournalFailed):
+                failure = taken  # of its own files, perhaps: the others go on
+            elif taken is None and failure is not None:
+                raise failure
+            elif taken is None:
+                return None
+            await anyio.lowlevel.checkpoint()  # a long row of those that were set aside or put off can be cancelled
 
     async def wait(self, wanted: Wanted) -> None:
         """Wait until there may be something to claim; see `RunQueue.wait`."""
@@ -148,9 +163,7 @@ class PostgresQueue:
             if not keepers:  # before the look: what is queued after it rings
                 keepers.append(self._journal.keeper())
                 keepers[0].listen(notify)
-            due = await connection.fetchval(self._sql.next_due, list(wanted.pools), list(wanted.refused))
-            latest = _LATEST if keepers[0].is_listening else _WITHOUT_NEWS
-            return latest if due is None else max(_SOONEST, min(float(due), latest))
+            return await self._seconds_until_due(wanted, connection, is_told=keepers[0].is_listening)
 
         try:
             with anyio.move_on_after(await self._ask(look)):
@@ -177,6 +190,12 @@ class PostgresQueue:
 
         return await self._journal.ask(prepared)
 
+    async def _seconds_until_due(self, wanted: Wanted, connection: Connection, *, is_told: bool) -> float:
+        left = self._put_off.left()
+        due = await connection.fetchval(self._sql.next_due, *_filter(wanted, left))
+        dues = [*left.values(), *([] if due is None else [float(due)])]
+        return max(_SOONEST, min([*dues, LATEST if is_told else _WITHOUT_NEWS]))
+
     async def _submit(self, values: tuple[Any, ...], line: Line, connection: Connection) -> bool:
         """Create and queue a run, in a part of the transaction that is open, if there is one; whether it is ours."""
         run_id = values[0]
@@ -195,21 +214,22 @@ class PostgresQueue:
         now, builds = anyio.current_time(), tuple(wanted.refused)
         if not builds or (builds == self._left_builds and now < self._leave_next):
             return
-        self._left_builds, self._leave_next = builds, now + min(_LATEST, wanted.unfit_after / 10)
+        self._left_builds, self._leave_next = builds, now + min(LATEST, wanted.unfit_after / 10)
         values = (list(wanted.pools), list(builds), list(wanted.refused.values()), wanted.unfit_after)
         await self._ask(lambda connection: connection.execute(self._sql.leave_unfit, *values))
 
     async def _claim(
         self, wanted: Wanted, claim: str, connection: Connection, *, is_retry: bool
-    ) -> TakenRun | str | None:
-        """Claim a run; return why the next one was set aside instead, or `None` if there is none."""
+    ) -> TakenRun | str | JournalFailed | None:
+        """Claim a run; or return why the next one was set aside, why it is put off, or `None` if there is none."""
         sql, journal = self._sql, self._journal
         async with connection.transaction(isolation="read_committed"):
             row = await connection.fetchrow(sql.find_claimed, claim) if is_retry else None
             if row is None:
-                row = await connection.fetchrow(sql.find_next, list(wanted.pools), list(wanted.refused))
+                row = await connection.fetchrow(sql.find_next, *_filter(wanted, self._put_off.left()))
             if row is None:
                 return None
+            entry = row["number"], row["queued"]
             takeovers = row["takeovers"] + row["is_takeover"]
             try:
                 if takeovers > wanted.max_takeovers:
@@ -218,16 +238,22 @@ class PostgresQueue:
                 lines = await journal.records(connection, row, taken)
             except JournalDamaged as error:
                 return await self._set_aside(connection, row, str(error))
+            except JournalFailed as error:  # of this machine, like those below
+                await connection.execute(sql.say_why, row["number"], str(error))
+                self._put_off.add(entry)
+                return error
             owner = this_process().encode()
             await connection.execute(sql.take, taken.number, taken.token, owner, claim, taken.seconds, takeovers)
             key = await connection.fetchval(journal.sql.answer_key, row["run_id"])
         left = Departure(lines[-1].text if lines else b"", takeovers)
         try:
             anchor = await journal.new_files(taken, lines)
-        except Exception as error:  # of this machine: the run is for whoever has a place for its files
+        except JournalFailed as error:  # of this machine: the run is for whoever has a place for its files
             left.leave(QueueStanding.QUEUED, str(error), is_untouched=True)
             await release(connection, sql, (taken.number, taken.token), left, [])
-            raise
+            self._put_off.add(entry)
+            return error
+        self._put_off.forget(entry)
         return taken, lines, anchor, str(key or ""), left
 
     async def _set_aside(self, connection: Connection, row: Record, reason: str) -> str:
@@ -243,6 +269,11 @@ class PostgresQueue:
                 return False
             await connection.execute(self._sql.put_back, run_id, self._sql.channel)
         return True
+
+
+def _filter(wanted: Wanted, left: Collection[Entry]) -> tuple[list[Any], ...]:
+    """Return the values of the statements about what may be claimed."""
+    return list(wanted.pools), list(wanted.refused), [run for run, _ in left], [queued for _, queued in left]
 
 
 def _is_asyncpg(connection: Any) -> bool:

@@ -64,8 +64,9 @@ class QueueSql:
         self.is_ours = f"SELECT EXISTS (SELECT FROM {runs} WHERE run_id = $1 AND claim = $2)"
         claimable = f"""FROM {queue} AS queue JOIN {runs} AS run ON run.number = queue.run
             WHERE queue.standing IN ('queued', 'running') AND queue.pool = ANY ($1::text[])
-                AND NOT queue.build = ANY ($2::text[])"""
-        columns = "run.number, run.run_id, run.token, run.seq, run.digest, queue.takeovers"
+                AND NOT queue.build = ANY ($2::text[])
+                AND NOT (queue.run, queue.queued) IN (SELECT * FROM unnest($3::bigint[], $4::timestamptz[]))"""
+        columns = "run.number, run.run_id, run.token, run.seq, run.digest, queue.takeovers, queue.queued"
         self.find_next = f"""SELECT {columns}, queue.standing = 'running' AS is_takeover
             {claimable} AND queue.not_before <= clock_timestamp() AND run.expires < clock_timestamp()
             ORDER BY queue.priority DESC, queue.run LIMIT 1 FOR NO KEY UPDATE OF queue, run SKIP LOCKED"""
@@ -82,6 +83,7 @@ class QueueSql:
                 AND queue.not_before < 'infinity'"""
         self.open = f"UPDATE {queue} SET standing = 'running', reason = '' WHERE run = $1 RETURNING takeovers"
         self.set_aside = f"UPDATE {queue} SET standing = 'stuck', reason = $2 WHERE run = $1"
+        self.say_why = f"UPDATE {queue} SET reason = $2 WHERE run = $1 AND standing = 'queued'"
         # A build is alive where a run of it is, or was a while ago, in the hands of a worker. Rows are locked in order,
         # and without waiting: two workers may say this at once.
         self.leave_unfit = f"""WITH refused AS (

@@ -18,7 +18,7 @@ import anyio
 from dagrun.errors import ContractError, JournalDamaged, JournalError, JournalFailed, RunHeld, RunNotFound
 from dagrun.journal.base import check_run_id, no_such_run
 from dagrun.journal.lease import Holding, holding
-from dagrun.journal.queue import QueuedRun, QueueStanding, QueueTicket, Wanted, ended_at_it
+from dagrun.journal.queue import LATEST, PutOffs, QueuedRun, QueueStanding, QueueTicket, Wanted, ended_at_it
 from dagrun.journal.run_folder import RunPaths, make_root
 from dagrun.journal.sqlite import database
 from dagrun.journal.sqlite.pipes import Bell, ring
@@ -27,9 +27,7 @@ from dagrun.journal.sqlite.tape import SQLiteTape, TakenRun
 from dagrun.model.journal import Durability
 
 _SOONEST: Final = 0.05  # seconds: what is due, and could not be had, is not looked at again at once
-_LATEST: Final = 60.0
 _MOST_KNOWN: Final = 1_000
-_FIRST_PAUSE: Final = 1.0  # seconds; each pause is twice as long as the one before, and at most `_LATEST`
 _CLAIMABLE: Final = """FROM queue WHERE standing IN ('queued', 'running')
     AND pool IN (SELECT value FROM json_each(?)) AND build NOT IN (SELECT value FROM json_each(?))"""
 _NEXT: Final = f"SELECT * {_CLAIMABLE} AND not_before <= ? ORDER BY priority DESC, number"
@@ -63,19 +61,6 @@ class FolderAccess:
     tape: Callable[[TakenRun], SQLiteTape]
 
 
-@dataclass(slots=True)
-class _PutOff:
-    """A run that could not be opened, and is tried again after a pause, by the monotonic clock.
-
-    Attributes:
-        due: When it is tried again.
-        pause: The pause before that.
-    """
-
-    due: float = 0.0
-    pause: float = _FIRST_PAUSE / 2
-
-
 class SQLiteQueue:
     """The submitted runs; see `dagrun.journal.queue.RunQueue`.
 
@@ -88,8 +73,7 @@ class SQLiteQueue:
         self._table = QueueTable(journal.folder, journal.durability, journal.busy_seconds)
         # Who holds a run, by its ticket, and by its token: looked up once for as long as its lease lasts.
         self._known: dict[tuple[str, int], Holding] = {}
-        # By its ticket, and since when it is in the queue: one that was put back is tried at once.
-        self._put_off: dict[tuple[str, float], _PutOff] = {}
+        self._put_off = PutOffs()
         self._left_builds: tuple[str, ...] = ()
         self._leave_next = 0.0
 
@@ -185,11 +169,9 @@ class SQLiteQueue:
         failure: JournalError | None = None
         with self._table.transaction() as rows:
             self._leave_unfit(rows, wanted)
-            found = rows.execute(_NEXT, (*_filter(wanted), time.time())).fetchall()
-            if len(self._put_off) > _MOST_KNOWN:
-                self._forget_all_but(found)
-            for row in found:
-                if self._due(row) > time.monotonic() or not self._is_free(row):
+            left = self._put_off.left()
+            for row in rows.execute(_NEXT, (*_filter(wanted), time.time())).fetchall():
+                if _entry(row) in left or not self._is_free(row):
                     continue
                 takeovers = row["takeovers"] + (row["standing"] == QueueStanding.RUNNING)
                 if takeovers > wanted.max_takeovers:
@@ -200,12 +182,12 @@ class SQLiteQueue:
                 try:
                     taken = self._journal.open(row["run_id"], False, submitted)
                 except (RunHeld, RunNotFound):  # it was opened or deleted just now, or its row has missed that
-                    self._try_later(row)
+                    self._put_off.add(_entry(row))
                 except (JournalDamaged, JournalFailed) as error:  # of its own files, perhaps: the others go on
-                    self._try_later(row)
+                    self._put_off.add(_entry(row))
                     failure = _left(rows, row, self._paths(row["run_id"]).database, error) or failure
                 else:
-                    self._put_off.pop(_entry(row), None)
+                    self._put_off.forget(_entry(row))
                     _take(rows, submitted, takeovers)
                     return taken
         if failure is not None:
@@ -217,7 +199,7 @@ class SQLiteQueue:
         now, builds = time.monotonic(), tuple(wanted.refused)
         if not builds or (builds == self._left_builds and now < self._leave_next):
             return
-        self._left_builds, self._leave_next = builds, now + min(_LATEST, wanted.unfit_after / 10)
+        self._left_builds, self._leave_next = builds, now + min(LATEST, wanted.unfit_after / 10)
         before = time.time() - wanted.unfit_after
         left = rows.execute(_LEFT, _filter(wanted)).fetchall()
         # A build is alive where a run of it is in the hands of a worker, or was a while ago.
@@ -230,22 +212,6 @@ class SQLiteQueue:
                 _set_aside(rows, row, reason)
             elif row["standing"] == QueueStanding.QUEUED and not row["reason"]:
                 rows.execute("UPDATE queue SET reason = ? WHERE number = ?", (reason, row["number"]))
-
-    def _try_later(self, row: sqlite3.Row) -> None:
-        """Put off a run that could not be opened, each time for longer."""
-        tried = self._put_off.setdefault(_entry(row), _PutOff())
-        tried.pause = min(2 * tried.pause, _LATEST)
-        tried.due = time.monotonic() + tried.pause
-
-    def _forget_all_but(self, found: list[sqlite3.Row]) -> None:
-        """Forget of runs that others have opened, or that have left the queue, that they could not be opened."""
-        there = set(map(_entry, found))
-        self._put_off = {entry: tried for entry, tried in self._put_off.items() if entry in there}
-
-    def _due(self, row: sqlite3.Row) -> float:
-        """Return when a run that could not be opened is tried again, by the monotonic clock; 0 for any other."""
-        tried = self._put_off.get(_entry(row))
-        return 0.0 if tried is None else tried.due
 
     def _is_free(self, row: sqlite3.Row) -> bool:
         """Return whether a run is there, and nobody carries it out."""
@@ -285,14 +251,13 @@ class SQLiteQueue:
         return Bell(self._table.folder)
 
     def _seconds_until_due(self, wanted: Wanted) -> float:
-        due, now = _LATEST, time.time()
+        due, now, left = LATEST, time.time(), self._put_off.left()
         with self._table.transaction() as rows:
             found = rows.execute(_DUE, _filter(wanted)).fetchall()
         for row in found:
             if not self._is_there(row):
                 continue
-            later = self._due(row) - time.monotonic()
-            if later > 0:
+            if (later := left.get(_entry(row))) is not None:
                 due = min(due, later)
             elif row["standing"] == QueueStanding.RUNNING:
                 holder = self._holder(row)
