@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -14,7 +15,7 @@ from dagrun._version import __version__
 from dagrun.api.checking import must_be, toolbox_of
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.tool_contracts import contract_of, opening_differences, policy_in_full
-from dagrun.errors import CannotResume, JournalDamaged, RunExists, RunHeld, RunNotFound
+from dagrun.errors import CannotResume, ContractError, JournalDamaged, RunExists, RunHeld, RunNotFound, shorten
 from dagrun.model.codec.event_codec import events_of, marks_of
 from dagrun.model.event import Event, Opening, RunResumed, RunStarted
 from dagrun.model.journal import Journal, Line, Tape
@@ -268,9 +269,13 @@ async def new_tape(journal: Journal, run_id: str) -> Tape:
     run has happened, and nobody could resume it. Such a record is taken over, so that its name is not lost.
 
     Raises:
+        ContractError: A folder is named in place of a journal.
         RunExists: There is a run of this name.
         JournalFailed: The record cannot be written.
     """
+    if isinstance(journal, str | Path):
+        folder = shorten(str(journal))
+        raise ContractError(f"journal is a journal, not the name of one: journal=dagrun.SQLiteJournal({folder!r})")
     try:
         return await journal.create(run_id)
     except RunExists:

@@ -80,6 +80,12 @@ def is_numpy_scalar(value: object) -> bool:
     return any(base.__module__ == "numpy" and base.__name__ == "generic" for base in type(value).__mro__)
 
 
+def _named(value: object) -> str:
+    """Return what a value is, with its article."""
+    kind = type(value).__name__
+    return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
+
+
 def numpy_fallback(value: object) -> object:
     """Return the plain scalar that a scalar of numpy is, for a serializer of pydantic.
 
@@ -88,7 +94,7 @@ def numpy_fallback(value: object) -> object:
     """
     plain = plain_scalar(value)
     if plain is value:
-        raise TypeError(f"a {type(value).__name__} is not a JSON value")
+        raise TypeError(f"{_named(value)} is not a JSON value")
     return plain
 
 
@@ -114,15 +120,15 @@ def _to_plain(value: object) -> object:
         raise ValueRefused(f"bytes are not a JSON value; {BYTES_ADVICE}")
     if (number := plain_scalar(value)) is not value:
         return number
-    kind = type(value).__name__
+    kind = _named(value)
     if isinstance(value, Iterator):  # it may never end, and pydantic would read it until the memory is full
-        raise ValueRefused(f"a {kind} is not a JSON value; return a list")
+        raise ValueRefused(f"{kind} is not a JSON value; return a list")
     try:
         return to_jsonable_python(value, inf_nan_mode="constants", fallback=numpy_fallback)
     except UnicodeDecodeError as error:
-        raise ValueRefused(f"a {kind} with bytes that are no UTF-8 is not a JSON value; {BYTES_ADVICE}") from error
+        raise ValueRefused(f"{kind} with bytes that are no UTF-8 is not a JSON value; {BYTES_ADVICE}") from error
     except Exception as error:
-        raise ValueRefused(f"a {kind} is not a JSON value; return plain data, or an Artifact") from error
+        raise ValueRefused(f"{kind} is not a JSON value; return plain data, or an Artifact") from error
 
 
 _encoder: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_plain)

@@ -305,7 +305,7 @@ def _gives_no_coroutine(call: ToolCall) -> object:
         (_clings, State.ABANDONED, "3 s"),
         (_would_not, State.ABANDONED, "the server still works on it"),
         (_cancels_itself, State.FAILED, "it"),
-        (_gives_an_object, State.FAILED, "a object is not a JSON value"),
+        (_gives_an_object, State.FAILED, "an object is not a JSON value"),
         (_gives_no_coroutine, State.FAILED, "has no attribute 'send'"),
     ],
 )

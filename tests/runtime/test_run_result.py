@@ -187,6 +187,7 @@ def test_run_sync_raises_a_refusal_without_a_tale_of_missing_loops() -> None:
         ({"tools": {"nap": nap}}, "tools is a list .*, got dict"),
         ({"tools": 3}, "tools is a list .*, got int"),
         ({"policy": {"max_running": 1}}, "policy must be a dagrun.Policy; got dict"),
+        ({"journal": "runs"}, r"not the name of one: journal=dagrun\.SQLiteJournal\('runs'\)"),
         ({"inputs": [1]}, "inputs must be values by name.*; got list"),
         ({"on_event": nap}, "on_event is a plain function"),
         ({"on_event": 3}, "on_event is a plain function"),
@@ -201,7 +202,7 @@ def test_what_is_held_wrong_is_named(wrong: dict[str, Any], sentence: str) -> No
 
 
 def test_inputs_that_are_no_json_are_named() -> None:
-    with pytest.raises(ValueRefused, match="inputs: a object is not a JSON value"):
+    with pytest.raises(ValueRefused, match="inputs: an object is not a JSON value"):
         dagrun.run_sync(Plan(steps=[_nap("a", 0.0)]), tools=toolset(), inputs={"x": object()})
 
 
