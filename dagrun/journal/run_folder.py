@@ -59,6 +59,7 @@ def _holds(point: str, path: str) -> bool:
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 _ANSWER_KEY: Final = re.compile(rb"[0-9a-f]{%d}" % ANSWER_KEY_LENGTH)
+_TICKET: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class RunPaths:
@@ -153,12 +154,42 @@ class RunPaths:
             draft.unlink()
 
     def read_ticket(self) -> str:
-        """Return what names the row of the run in the queue of its folder; empty for a run that was not submitted."""
+        """Return what names the row of the run in the queue of its folder; empty for a run that was not submitted.
+
+        It is also empty if there is a `ticket_fault`.
+        """
         try:
-            check_file(self.ticket)
-            return self.ticket.read_text(encoding="ascii", errors="replace")
-        except (JournalFailed, OSError):
+            return self._ticket()
+        except JournalFailed:
             return ""
+
+    def ticket_fault(self) -> str:
+        """Return why the ticket of a run cannot be used; empty if it can, or there is none."""
+        try:
+            self._ticket()
+        except JournalFailed as error:
+            return str(error)
+        return ""
+
+    def renew_ticket(self, ticket: str) -> None:
+        """Write the ticket of a run whose file is damaged.
+
+        Raises:
+            JournalFailed: It cannot be written, or another user could have put the file there.
+        """
+        check_file(self.ticket)
+        with as_failure(f"cannot write {self.ticket}"):
+            self.ticket.write_text(ticket, encoding="ascii")
+
+    def _ticket(self) -> str:
+        if not os.path.lexists(self.ticket):
+            return ""
+        check_file(self.ticket)
+        with as_failure(f"cannot read {self.ticket}"):
+            text = self.ticket.read_text(encoding="ascii", errors="replace")
+        if _TICKET.fullmatch(text) is None:
+            raise JournalFailed(f"{self.ticket} is damaged, so no worker knows the run by it")
+        return text
 
     def check(self) -> None:
         """Refuse files and folders that another user could have put there, or could change.

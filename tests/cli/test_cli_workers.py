@@ -198,6 +198,21 @@ def test_what_a_worker_leaves_says_why(shell: Shell) -> None:
     assert [run["queue"] for run in shell("runs", "--json").json["runs"]][1] is None
 
 
+def test_a_run_whose_ticket_is_damaged_is_in_the_list(shell: Shell) -> None:
+    """With the reason, and the command that mends it, although no worker has seen it."""
+    submitted(shell, "lost", ECHO)
+    ticket = shell.runs / "lost" / "ticket"
+    ticket.write_text("{")
+    shown = shell("runs", "--standing", "stuck").out
+
+    assert f"lost is stuck: {ticket} is damaged" in shown
+    assert "dagrun requeue lost" in shown
+    assert shell("runs", "--standing", "queued").out.startswith("no queued runs")
+    assert shell("runs", "--json").json["runs"][0]["queue"]["standing"] == "stuck"
+    assert shell("requeue", "lost").out == "lost is in the queue of pool default\n"
+    assert standings(shell) == {"lost": "queued"}
+
+
 def test_an_answer_to_a_run_that_its_worker_has_just_ended_asks_for_no_resume(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -375,6 +375,66 @@ async def test_many_runs_that_cannot_be_opened_are_put_off_as_one_is(
     assert len(journal.queue._put_off.left()) == len(journal.queue._put_off._tried) == 1
 
 
+# Tickets --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", "{broken", "0" * 31])
+async def test_a_run_whose_ticket_is_damaged_is_stuck_and_said_once(
+    folder: Path, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    """Before a worker looks at it, too; putting it back mends it. The runs behind it go on."""
+    journal, ticket = await _submitted(folder, RUN, "next"), folder / RUN / "ticket"
+    ticket.write_text(text)
+    reason = f"{ticket} is damaged, so no worker knows the run by it"
+    for _ in range(2):
+        assert (await _standings(journal))[RUN] == (QueueStanding.STUCK, reason, 0)
+        assert [each.run_id for each in await journal.queue.runs([QueueStanding.STUCK])] == [RUN]
+        assert RUN not in [each.run_id for each in await journal.queue.runs([QueueStanding.QUEUED])]
+        tape = await _claimed(journal)
+        assert tape.run_id == "next"
+        await tape.aclose()
+    assert caplog.messages == [f"run {RUN} is stuck: {reason}"]
+    assert await journal.queue.put_back(RUN)
+    tape = await _claimed(journal)
+    assert tape.run_id == RUN
+    await tape.aclose()
+
+
+async def test_a_ticket_that_others_could_have_written_is_not_mended(folder: Path) -> None:
+    journal, ticket = await _submitted(folder, RUN), folder / RUN / "ticket"
+    ticket.chmod(0o666)
+    ((standing, reason, _),) = (await _standings(journal)).values()
+    assert standing is QueueStanding.STUCK
+    assert "can be written by everybody" in reason
+    with pytest.raises(JournalFailed, match="can be written by everybody"):
+        await journal.queue.put_back(RUN)
+    assert await journal.queue.claim(ANY) is None
+    ticket.chmod(0o600)
+    assert await journal.queue.put_back(RUN)
+    await (await _claimed(journal)).aclose()
+
+
+async def test_a_damaged_ticket_is_that_of_the_last_run_of_its_name(folder: Path) -> None:
+    """Those before it were deleted by hand."""
+    journal = await _submitted(folder, RUN)
+    shutil.rmtree(folder / RUN)
+    await journal.queue.submit(RUN, FIRST, QueueTicket(pool="big"))
+    (folder / RUN / "ticket").write_text("")
+    assert await journal.queue.claim(ANY) is None
+    assert [each.ticket.pool for each in await journal.queue.runs()] == ["big"]
+
+
+async def test_a_run_whose_ticket_is_damaged_while_it_is_carried_out_goes_on(folder: Path) -> None:
+    journal = await _submitted(folder, RUN)
+    tape = await _claimed(journal)
+    (folder / RUN / "ticket").write_text("")
+    assert await SQLiteJournal(folder).queue.claim(ANY) is None
+    assert not await journal.queue.put_back(RUN)
+    assert await journal.queue.runs([QueueStanding.STUCK]) == []
+    await tape.aclose()
+    assert [each.run_id for each in await journal.queue.runs([QueueStanding.STUCK])] == [RUN]
+
+
 async def test_a_locked_queue_is_named(folder: Path) -> None:
     """Nobody waits for ever; the error says which file, and why."""
     journal = await _submitted(folder, RUN)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from dagrun.journal.sqlite.queue_table import QueueTable, SubmittedRun
 from dagrun.journal.sqlite.tape import SQLiteTape, TakenRun
 from dagrun.model.journal import Durability
 
+_LOG: Final = logging.getLogger("dagrun.run")
 _SOONEST: Final = 0.05  # seconds: what is due, and could not be had, is not looked at again at once
 _MOST_KNOWN: Final = 1_000
 _CLAIMABLE: Final = """FROM queue WHERE standing IN ('queued', 'running')
@@ -38,6 +40,8 @@ _FITTED: Final = "SELECT DISTINCT pool, build FROM queue WHERE fitted > ?"
 _WAKE: Final = "standing = 'queued', queued = ?, reason = ''"
 _PUT_BACK: Final = f"{_WAKE}, takeovers = 0"
 _LIST: Final = "SELECT * FROM queue WHERE json_array_length(?1) = 0 OR standing IN (SELECT value FROM json_each(?1))"
+_NEWEST: Final = "SELECT * FROM queue WHERE run_id = ? ORDER BY number DESC LIMIT 1"
+_UNDONE: Final = (QueueStanding.QUEUED, QueueStanding.RUNNING, QueueStanding.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ class SQLiteQueue:
 
     async def put_back(self, run_id: str) -> bool:
         """Queue a run again that waits or is stuck; see `RunQueue.put_back`."""
-        return await anyio.to_thread.run_sync(self._queue_again, run_id, _PUT_BACK, ("waiting", "stuck"))
+        return await anyio.to_thread.run_sync(self._put_back, run_id)
 
     @property
     def is_there(self) -> bool:
@@ -171,7 +175,10 @@ class SQLiteQueue:
             self._leave_unfit(rows, wanted)
             left = self._put_off.left()
             for row in rows.execute(_NEXT, (*_filter(wanted), time.time())).fetchall():
-                if _entry(row) in left or not self._is_free(row):
+                if _entry(row) in left:
+                    continue
+                if not self._is_free(row):
+                    self._leave_damaged(rows, row)
                     continue
                 takeovers = row["takeovers"] + (row["standing"] == QueueStanding.RUNNING)
                 if takeovers > wanted.max_takeovers:
@@ -212,6 +219,23 @@ class SQLiteQueue:
                 _set_aside(rows, row, reason)
             elif row["standing"] == QueueStanding.QUEUED and not row["reason"]:
                 rows.execute("UPDATE queue SET reason = ? WHERE number = ?", (reason, row["number"]))
+
+    def _leave_damaged(self, rows: sqlite3.Connection, row: sqlite3.Row) -> None:
+        """Set a run aside whose ticket is damaged, so that it would be in no list, and nobody would miss it."""
+        if fault := self._fault(rows, row):
+            _set_aside(rows, row, fault)
+            _LOG.warning("run %s is stuck: %s", row["run_id"], fault)
+
+    def _fault(self, rows: sqlite3.Connection, row: sqlite3.Row) -> str:
+        """Return why a run is not there by its ticket, though its folder is; empty if it is there, over, or held."""
+        if row["standing"] == QueueStanding.ENDED or self._is_there(row):
+            return ""
+        fault = self._paths(row["run_id"]).ticket_fault()
+        if not fault or (row["standing"] == QueueStanding.RUNNING and self._holder(row).is_held):
+            return ""
+        # Those before it are of runs that were deleted by hand, and whose name was free again.
+        newest: int = rows.execute(_NEWEST, (row["run_id"],)).fetchone()["number"]
+        return fault if row["number"] == newest else ""
 
     def _is_free(self, row: sqlite3.Row) -> bool:
         """Return whether a run is there, and nobody carries it out."""
@@ -270,23 +294,52 @@ class SQLiteQueue:
     def _list(self, standings: list[str]) -> list[QueuedRun]:
         if not self._table.is_there:
             return []
+        # One whose ticket is damaged is stuck, whatever its row says before a worker has looked at it.
+        asked = {*standings, *_UNDONE} if QueueStanding.STUCK in standings else standings
         with self._table.transaction() as rows:
-            found = rows.execute(f"{_LIST} ORDER BY number", (json.dumps(standings),)).fetchall()
-        return [self._shown(row) for row in found if self._is_there(row)]
+            found = rows.execute(f"{_LIST} ORDER BY number", (json.dumps(list(asked)),)).fetchall()
+        there = {row["number"] for row in found if self._is_there(row)}
+        faults = self._faults([row for row in found if row["number"] not in there])
+        shown = [
+            self._shown(row, faults.get(row["number"], "")) for row in found if row["number"] in there | faults.keys()
+        ]
+        return [run for run in shown if not standings or run.standing in standings]
 
-    def _shown(self, row: sqlite3.Row) -> QueuedRun:
+    def _faults(self, lost: Sequence[sqlite3.Row]) -> dict[int, str]:
+        """Return why runs that are not there by their tickets are stuck, by the numbers of their rows."""
+        damaged = [row for row in lost if self._paths(row["run_id"]).ticket_fault()]
+        if not damaged:
+            return {}
+        with self._table.transaction() as rows:
+            return {row["number"]: fault for row in damaged if (fault := self._fault(rows, row))}
+
+    def _shown(self, row: sqlite3.Row, fault: str) -> QueuedRun:
         holder = self._holder(row) if row["standing"] == QueueStanding.RUNNING else None
         return QueuedRun(
             run_id=row["run_id"],
-            standing=QueueStanding(row["standing"]),
+            standing=QueueStanding.STUCK if fault else QueueStanding(row["standing"]),
             ticket=QueueTicket(
                 pool=row["pool"], build=row["build"], priority=row["priority"], not_before=row["not_before"]
             ),
             takeovers=row["takeovers"],
-            reason=row["reason"],
+            reason=fault or row["reason"],
             queued=row["queued"],
             owner="" if holder is None or holder.owner is None else str(holder.owner),
         )
+
+    def _put_back(self, run_id: str) -> bool:
+        paths = self._paths(run_id)
+        if not paths.ticket_fault() or not self._table.is_there:
+            return self._queue_again(run_id, _PUT_BACK, ("waiting", "stuck"))
+        with self._table.transaction() as rows:
+            row = rows.execute(_NEWEST, (run_id,)).fetchone()
+            if row is None:
+                raise no_such_run(run_id)
+            if not (fault := self._fault(rows, row)):
+                return False
+            paths.renew_ticket(row["ticket"])
+            _set_aside(rows, row, fault)
+        return self._queue_again(run_id, _PUT_BACK, ("waiting", "stuck"))
 
     def _queue_again(self, run_id: str, change: str, standings: tuple[str, ...]) -> bool:
         ticket = self._paths(run_id).read_ticket()

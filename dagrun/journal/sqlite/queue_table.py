@@ -1,7 +1,8 @@
 """The table of submitted runs in SQLite: one database for all runs of a folder, beside their own.
 
 1. A row counts for the run whose folder has its ticket, a file that is made with the folder. So a run that was deleted,
-   or whose submission broke off, has no row, whatever the table says; and a folder that is moved keeps its queue.
+   or whose submission broke off, has no row, whatever the table says; and a folder that is moved keeps its queue. Where
+   the file is damaged, the newest row of that name counts, as one of a run that is stuck, until somebody puts it back.
 2. Who claims, opens or releases a run does so inside a transaction here, which has the lock from the start: the row and
    the lease of the run, which is in another database, change as one. Whoever dies in between leaves a run that is
    ``running`` and free, and is taken over.
