@@ -125,7 +125,7 @@ def must_make_sense(options: RunOptions) -> None:
     Raises:
         ContractError: There are such options.
     """
-    expires, on_event = options["expires_after"], options["on_event"]
+    expires, on_event, approver = options["expires_after"], options["on_event"], options["approver"]
     if options["journal"] is None and (options["labels"] is not None or expires is not None):
         raise ContractError("labels and expires_after are kept by a journal: journal=…")
     if options["journal"] is None and options["record_key"] is not None:
@@ -134,6 +134,8 @@ def must_make_sense(options: RunOptions) -> None:
         raise ContractError(f"expires_after must be a positive, finite number of seconds; got {expires}")
     if on_event is not None and not _is_plain_function(on_event):
         raise ContractError("on_event is a plain function; to await something for each event, use run.events()")
+    if approver is not None and not callable(approver):
+        raise ContractError(f"approver is an async function that is given a question; got {type(approver).__name__}")
 
 
 def _is_plain_function(value: object) -> bool:

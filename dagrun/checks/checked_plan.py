@@ -267,10 +267,12 @@ def asks_of(step: Step, tool: AnyTool, policy: Policy) -> tuple[Ask, ...]:
         The reasons; if there are none, the call may be made without a person.
     """
     asks = [Ask(f"{tool.name} needs approval")] if tool.needs_approval else []
-    asks += [Ask(rule.why or f"rule {number}", rule) for number, rule in _rules(tool, policy)]
+    asks += [Ask(rule.why or f"rule {number} of the policy", rule) for number, rule in _rules(tool, policy)]
     for inner in tool.inner_tools:  # the arguments of its calls are not known yet
         rules = _rules(inner, policy) if not inner.effect.is_free else ()
-        asks += [Ask(f"it may call {inner.name}: {rule.why or f'rule {number}'}") for number, rule in rules]
+        asks += [
+            Ask(f"it may call {inner.name}: {rule.why or f'rule {number} of the policy'}") for number, rule in rules
+        ]
     confidence, required = step.confidence, policy.min_confidence
     if confidence is not None and confidence < required and not tool.effect.is_free:
         asks.append(Ask(f"confidence {confidence:g} is below {required:g}"))

@@ -191,6 +191,7 @@ def test_run_sync_raises_a_refusal_without_a_tale_of_missing_loops() -> None:
         ({"inputs": [1]}, "inputs must be values by name.*; got list"),
         ({"on_event": nap}, "on_event is a plain function"),
         ({"on_event": 3}, "on_event is a plain function"),
+        ({"approver": "ann"}, "approver is an async function that is given a question; got str"),
     ],
 )
 def test_what_is_held_wrong_is_named(wrong: dict[str, Any], sentence: str) -> None:

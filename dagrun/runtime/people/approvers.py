@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import anyio.to_thread
 from anyio.abc import TaskGroup
@@ -55,6 +55,18 @@ _LOG: Final = logging.getLogger("dagrun.run")
 T = TypeVar("T")
 
 
+async def _answer_of(approver: Approver, question: Question) -> object:
+    """Return the reply of the approver.
+
+    Raises:
+        ContractError: It is a plain function, whose work would keep all steps from going on.
+    """
+    reply = approver(question)
+    if not inspect.isawaitable(reply):
+        raise ContractError("the approver is a plain function; write it with async def")
+    return await reply
+
+
 class Consultant:
     """Gets answers for one run.
 
@@ -99,8 +111,7 @@ class Consultant:
         """
         reply: object = await self._reconcile(question)
         if reply is None and self._approver is not None:
-            approver = cast("Callable[[Question], Coroutine[Any, Any, object]]", self._approver)
-            reply = await self._call(partial(approver, question))
+            reply = await self._call(partial(_answer_of, self._approver, question))
         return reply
 
     def _reconciling(self, question: Question) -> AnyTool | None:

@@ -124,7 +124,7 @@ async def test_the_fallback_is_approved_for_its_own_call() -> None:
         step(fallback="spare"), tools=(tool, spare), approver=person, approve=[ApprovalRule(tool="spare")]
     )
 
-    assert [(q.tool, q.why) for q in person.asked] == [("pay", "pay needs approval"), ("spare", "rule 1")]
+    assert [(q.tool, q.why) for q in person.asked] == [("pay", "pay needs approval"), ("spare", "rule 1 of the policy")]
     assert (len(tool.calls), spare.calls) == (1, [])
     assert given(result) == ("failed", "a person said no")
 
