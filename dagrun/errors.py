@@ -63,7 +63,8 @@ def shorten(text: str, limit: int = 200) -> str:
 def first_lines(text: str, count: int = 3, limit: int = 200) -> str:
     """Return the first lines of *text* that are not empty, as one line of at most *limit* characters."""
     lines = [line.strip() for line in text[: 50 * limit].splitlines()]
-    return shorten("\n".join([line for line in lines if line][:count]), limit)
+    lines = [line for line in lines if line]
+    return shorten("\n".join(lines[:count]) + (" …" if len(lines) > count else ""), limit)
 
 
 def listing(title: str, lines: Iterable[str], most: int = 15) -> str:

@@ -222,7 +222,9 @@ class _Teller:
 
     def draft_ended(self, event: events.DraftEnded) -> EntryParts:
         problems = [str(problem) for problem in event.problems]
-        return PLANNER, f"the plan is ended: {event.result}", [event.reason, *problems], ()
+        # The reason of a refusal is its first problem, with the answer of the model, which the call before it shows.
+        reason = [] if problems and event.reason.startswith(problems[0]) else [event.reason]
+        return PLANNER, f"the plan is ended: {event.result}", [*reason, *problems], ()
 
     def replan_requested(self, event: events.ReplanRequested) -> EntryParts:
         trigger = event.trigger

@@ -144,6 +144,18 @@ def test_error_of_the_model_is_told_in_a_line(
     assert SECRET not in ended.err + ended.out
 
 
+def test_inspect_names_a_problem_of_a_plan_once_and_marks_an_answer_that_it_cuts(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = '{"steps": [\n{"id": "x", "tool": "nope"}\n],\n"output": "x"}'
+    with served(monkeypatch, ModelAnswer(bad), GOOD):
+        assert shell("do", GOAL, *TOOLS).code == 0
+
+    page = " ".join(shell("inspect", "last").out.split())
+    assert page.count("DR201 steps[0].tool: step x calls 'nope'") == 1
+    assert 'answered: {"steps": [\\n{"id": "x", "tool": "nope"}\\n], …' in page
+
+
 def test_server_that_is_not_there_is_told_in_a_line(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     without_keys(monkeypatch)
     with socket.create_server(("127.0.0.1", 0)) as taken:
