@@ -101,6 +101,18 @@ def test_what_is_not_there_is_refused(shell: Shell, args: tuple[str, ...], said:
     assert (refused.code, said in refused.err) == (2, True), refused.err
 
 
+def test_a_run_that_has_just_ended_is_told_to_have_ended(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    """Between the two looks of the command, at the record and at its owner; nothing is left to resume."""
+    assert shell("run", shell.plan({"id": "ask", "tool": "doubtful"}), *TOOLS, "--run-id", "one").code == 7
+    order = run_orders.RunOrder("cancel", "one", None, {"reason": "", "by": "ann", "as_json": False})
+    assert shell("answer", "one", "ask", "yes", "--yes").code == 0
+    assert shell("resume", "one").code == 0
+    capsys.readouterr()
+
+    assert order.carry_out() == 0
+    assert capsys.readouterr().out.startswith("run succeeded")
+
+
 def test_a_step_that_has_ended_is_refused(shell: Shell) -> None:
     with at_work(shell) as process:
         _wait_for(shell, "AttemptEnded")

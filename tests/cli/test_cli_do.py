@@ -144,6 +144,14 @@ def test_error_of_the_model_is_told_in_a_line(
     assert SECRET not in ended.err + ended.out
 
 
+@pytest.mark.parametrize("command", ["do", "plan", "prompt"])
+def test_a_goal_without_quotation_marks_is_told_to_have_them(shell: Shell, command: str) -> None:
+    ended = shell(command, "Add", "one", "and", "one", *TOOLS)
+
+    assert ended.code == 2
+    assert "a goal of several words stands in quotation marks" in ended.err
+
+
 def test_inspect_names_a_problem_of_a_plan_once_and_marks_an_answer_that_it_cuts(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -217,6 +217,17 @@ def test_tools_are_found_in_the_current_directory(shell: Shell) -> None:
     assert shell("run", shell.plan({"id": "a", "tool": "one"}), "-t", "tools_right_here").out == "1\n"
 
 
+def test_a_file_in_the_place_of_the_output_folder_is_refused(shell: Shell) -> None:
+    """Other commands write a file to `-o`: a folder called out.json would surprise."""
+    ended = shell("run", shell.plan(ADD), *TOOLS, "-o", "out.json")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "--report out.json" in ended.err
+    assert not (shell.folder / "out.json").exists()
+    (shell.folder / "out.json").mkdir()
+    assert shell("run", shell.plan(ADD), *TOOLS, "-o", "out.json").code == 0
+
+
 class _Typed(io.TextIOWrapper):
     """A standard input with a text."""
 

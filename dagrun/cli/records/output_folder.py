@@ -16,6 +16,8 @@ from dagrun.cli.terminal.user_errors import BadInput
 
 # The folders in which tools look for a file that is not in the current directory, in the form of PATH.
 READ_FROM: Final = "DAGRUN_READ_FROM"
+# Of files that people expect from an option -o, as other commands have it: nobody calls a folder so.
+_ENDINGS: Final = (".json", ".html", ".md", ".svg", ".png", ".txt", ".csv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +99,18 @@ def run_folder(path: Path | None) -> Iterator[RunFolder]:
     The former current directory is named in the environment, so that tools still find its files.
 
     Raises:
-        BadInput: The folder cannot be made or entered.
+        BadInput: The folder cannot be made or entered, or a file seems to be meant.
     """
     if path is None:
         yield RunFolder(None)
         return
     before = os.getcwd()
     folder = path.absolute()
+    if path.suffix.lower() in _ENDINGS and not folder.exists():
+        name = path.name
+        raise BadInput(
+            f"-o {name}: it is the folder for the files of the run; for one file, --report {name}, or --json > {name}"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         change = contextlib.chdir(folder)

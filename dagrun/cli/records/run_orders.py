@@ -75,7 +75,7 @@ class RunOrder:
         if not held.is_held and self._order == "cancel" and self._step is None and self._is_submitted:
             return await self._cancel_on_record()
         if not held.is_held:
-            return self._nobody()
+            return await self._nobody()
         follower = RecordFollower(journal, self._run_id)
         await follower.news()
         letter = ControlLetter(
@@ -94,7 +94,7 @@ class RunOrder:
                 if told:
                     return self._say("done", told[0])
                 if not is_held:
-                    return self._nobody()
+                    return await self._nobody()
                 await follower.wait()
         return self._say("ignored", f"{held.owner} has not reacted; an older dagrun takes answers, and no orders")
 
@@ -105,7 +105,11 @@ class RunOrder:
         )
         return self._say("done", "run cancelled: the next worker ends it" if is_open else "the run has just ended")
 
-    def _nobody(self) -> int:
+    async def _nobody(self) -> int:
+        """Say that no process is at the run; or how it ended, if it did since its record was read at first."""
+        lines = await RecordFollower(self._records.journal, self._run_id).news()
+        if lines and isinstance(last := decode(lines[-1].text), RunEnded):
+            return self._say("done", _end_of(last))
         words = quoted(command_again("resume", self._run_id, label(self._past.opening.labels, "again")))
         return self._say("nobody", f"no process is at run {self._run_id}; dagrun resume would go on:\n  {words}")
 
@@ -128,8 +132,12 @@ def told_by(order: ControlLetter, event: Event) -> str:
     """
     match event:
         case RunEnded() | RunStopping() | RunSuspended():
-            return f"run {event.status}: {event.reason}" if event.reason else f"run {event.status}"
+            return _end_of(event)
         case AttemptEnded() | Reviewed() | StepSettled() if event.step == order.step and event.state.is_settled:
             return f"step {shorten(event.step, 60)} {event.state}"
         case _:
             return ""
+
+
+def _end_of(event: RunEnded | RunStopping | RunSuspended) -> str:
+    return f"run {event.status}: {event.reason}" if event.reason else f"run {event.status}"

@@ -75,6 +75,8 @@ def _code_and_lines(error: Exception) -> tuple[int, list[str]]:
             return error.exit_code, list(error.lines)
         case CasesRefused():
             return USAGE, list(error.faults)
+        case click.UsageError() if _splits_goal(error):
+            return error.exit_code, [error.format_message(), "a goal of several words stands in quotation marks"]
         case click.ClickException():
             return error.exit_code, [error.format_message()]
         case JournalDamaged() | JournalFailed() | OwnerLost():
@@ -85,6 +87,12 @@ def _code_and_lines(error: Exception) -> tuple[int, list[str]]:
             return USAGE, [str(error), "--steal is the option for that"]
         case _:
             return USAGE, [str(error)]
+
+
+def _splits_goal(error: click.UsageError) -> bool:
+    """Whether words of a goal were taken for further arguments."""
+    taken = error.ctx.command.params if error.ctx is not None else ()
+    return "extra argument" in error.message and any(parameter.human_readable_name == "GOAL" for parameter in taken)
 
 
 def problem_lines(problems: Sequence[Problem]) -> list[str]:
