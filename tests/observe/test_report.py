@@ -15,7 +15,7 @@ import pytest
 
 import dagrun
 from dagrun import Plan, Step, tool
-from dagrun.errors import ContractError
+from dagrun.errors import ContractError, Problem
 from dagrun.observe.report.report import FORMS, ReportStyle, form_of, make_report
 from dagrun.observe.report.sections import open_questions
 from dagrun.observe.view.document import view_of
@@ -68,6 +68,33 @@ def test_a_question_about_an_effect_says_what_its_answer_may_be() -> None:
         "dagrun answer r1 pay VALUE",
         "dagrun approve r1 pay",
     ]
+
+
+@pytest.mark.parametrize("form", ["html", "markdown"])
+def test_a_plan_that_has_not_run_has_not_gone_wrong(form: str) -> None:
+    """What its check has found is no failure, and it comes from no record."""
+    problems = [Problem("DR201", "steps[0].tool", {"step": "a", "tool": "'t'", "hint": ""})]
+    problems += [Problem("DR911", "steps[0]", {"step": "a", "tool": "t"})]
+    page = make_report(plan_view(Plan(steps=[Step(id="a", tool="t")]), problems), form).decode()
+    seen = re.sub(r"<style>.*?</style>|<script.*?</script>|<[^>]*>", "", page, flags=re.DOTALL)
+
+    assert "What the check found" in seen
+    assert re.search(r"Advice: DR911|A plan that has not run|not run yet: a plan", seen)
+    for word in ("went wrong", "Warning", "failed: DR201", "from record", "0 ms", "run ``"):
+        assert word not in seen, word
+
+
+@pytest.mark.parametrize("length", [3, 60, 300])
+def test_the_heading_of_a_picture_fits_into_it(length: int) -> None:
+    """It is in full where there is room, and its cut shows; the title of the picture has all of it."""
+    goal = "Save all rows and look. " * (length // 24) + "Go!"
+    drawn = make_report(plan_view(Plan(steps=[Step(id="a", tool="t")], goal=goal)), "svg").decode()
+    heading, *_ = re.findall(r'<text [^>]*font-weight="bold"[^>]*>(.*?)</text>', drawn)
+    (width,) = re.findall(r'<svg [^>]*? width="([\d.]+)"', drawn)
+
+    assert len(heading) * 9.5 <= float(width) <= 640
+    assert heading.endswith(("Go!", "…"))
+    assert goal in drawn
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any, Final
 from dagrun.observe.html import escape, plain
 from dagrun.observe.looks import WAITS, counted, look_of, seconds_text
 from dagrun.observe.picture.text_graph import mermaid
-from dagrun.observe.report.sections import run_look
+from dagrun.observe.report.sections import is_plan, run_look
 
 MAX_ROWS: Final = 50
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+!|~@-])")
@@ -30,19 +30,12 @@ def markdown(view: Mapping[str, Any]) -> str:
 
 def _lines(view: Mapping[str, Any]) -> Iterator[str]:
     run, look = view["run"], run_look(view)
-    yield f"## {look.symbol} {look.word}: {text(run['goal'] or run['id'])}"
+    yield f"## {look.symbol} {look.word}: {text(run['goal'] or run['id'] or 'a plan')}"
     yield ""
-    counts = ", ".join(f"{count} {look_of(state).word or state}" for state, count in run["counts"].items())
-    yield f"{counted(sum(run['counts'].values()), 'step')} ({counts}), {seconds_text(run['makespan'])} in all, "
-    yield f"{seconds_text(run['work'])} of work, run `{run['id']}`."
-    waits = [f"{seconds_text(s)} {WAITS[reason]}" for reason, s in run["waits"].items() if s >= 0.001]
-    if waits:
-        yield f"Waits: {', '.join(waits)}."
-    if run["reason"]:
-        yield f"\n{text(run['reason'])}"
+    yield from (f"{counted(len(view['steps']), 'step')}.",) if is_plan(view) else _figures(view)
     bad = [step for step in view["steps"] if step["state"] in _BAD]
     if bad:
-        yield "\n### What went wrong\n"
+        yield f"\n### {'What the check found' if is_plan(view) else 'What went wrong'}\n"
         yield from (
             f"- {look_of(s['state']).symbol} **{text(s['id'])}** ({text(s['tool'])}): {text(s['why'])}"
             for s in bad[:MAX_ROWS]
@@ -65,6 +58,18 @@ def _lines(view: Mapping[str, Any]) -> Iterator[str]:
                 str(len(step["attempts"])),
             )
             yield f"| {' | '.join(cells)} |"
+
+
+def _figures(view: Mapping[str, Any]) -> Iterator[str]:
+    run = view["run"]
+    counts = ", ".join(f"{count} {look_of(state).word or state}" for state, count in run["counts"].items())
+    yield f"{counted(sum(run['counts'].values()), 'step')} ({counts}), {seconds_text(run['makespan'])} in all, "
+    yield f"{seconds_text(run['work'])} of work, run `{run['id']}`."
+    waits = [f"{seconds_text(s)} {WAITS[reason]}" for reason, s in run["waits"].items() if s >= 0.001]
+    if waits:
+        yield f"Waits: {', '.join(waits)}."
+    if run["reason"]:
+        yield f"\n{text(run['reason'])}"
 
 
 def _work(step: Mapping[str, Any], now: float) -> float:

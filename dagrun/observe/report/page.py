@@ -121,7 +121,8 @@ def _made_by(view: Mapping[str, Any]) -> Markup:
     )
     left = view["left_out"]["values"]
     cut = f" {counted(left, 'value')} cut or left out." if left else ""
-    return tag("footer", f"{by}{recorded}, from record {view['seq']:,}.{cut}")
+    source = "" if sections.is_plan(view) else f", from record {view['seq']:,}"
+    return tag("footer", f"{by}{recorded}{source}.{cut}")
 
 
 def packed(view: Mapping[str, Any]) -> str:

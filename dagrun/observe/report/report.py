@@ -36,6 +36,10 @@ ENDINGS: Final = {
 }
 
 
+_LETTER: Final = 9.7  # pixels of a letter of the heading of a picture, in the widest of its fonts, on average
+_HEADING: Final = 640.0  # pixels up to which a picture is made wider for its heading, which is cut after that
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportStyle:
     """How a report looks.
@@ -108,10 +112,12 @@ def _picture(view: Mapping[str, Any], style: ReportStyle) -> Markup:
     if style.part != "graph" and view["run"]["stand"] != "plan":
         pictures.append(draw_timeline(view, paper=paper))
     pictures = [picture for picture in pictures if picture.width]
-    width = max((picture.width for picture in pictures), default=320.0)
     heading = style.title or title_of(view).removesuffix(" · dagrun")
+    width = max([320.0, min(16 + _LETTER * len(heading), _HEADING), *(picture.width for picture in pictures)])
+    room = int((width - 16) / _LETTER)
+    shown = heading if len(heading) <= room else f"{heading[: room - 1].rstrip()}…"
     ink = paper.ink["ink"]
-    parts: list[Markup] = [tag("text", heading, x=8, y=20, font_size=15, font_weight="bold", fill=ink)]
+    parts: list[Markup] = [tag("text", shown, x=8, y=20, font_size=15, font_weight="bold", fill=ink)]
     top = 34.0
     for picture in pictures:
         parts.append(tag("g", picture.markup, transform=f"translate(0 {number(top)})"))

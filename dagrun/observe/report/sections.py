@@ -36,6 +36,11 @@ def run_look(view: View) -> Look:
     return RUNS.get(key, RUNS["plan"])
 
 
+def is_plan(view: View) -> bool:
+    """Whether the view is that of a plan that has not run."""
+    return bool(view["run"]["stand"] == "plan")
+
+
 def title_of(view: View) -> str:
     """Return the title of the page."""
     look, run = run_look(view), view["run"]
@@ -176,13 +181,17 @@ def _amount(name: str, figure: float) -> str:
 
 
 def wrong(view: View) -> Markup:
-    """Return what went wrong: each failed step, why, what was decided about it, and what was skipped because of it."""
+    """Return what went wrong: each failed step, why, what was decided about it, and what was skipped because of it.
+
+    Of a plan that has not run, it is what its check has found.
+    """
     run = view["run"]
+    title, advice = ("What the check found", "Advice") if is_plan(view) else ("What went wrong", "Warning")
     bad = [step for step in view["steps"] if step["state"] in _BAD and not _is_told_by_elements(step, view)]
     bad.sort(key=lambda step: (step["gone"] is not None, step["n"]))
     items = [_wrong_step(step, view) for step in bad[:MAX_WRONG]]
     items += [tag("li", f"Problem of the plan: {problem}") for problem in run["problems"][:MAX_WRONG]]
-    items += [tag("li", f"Warning: {warning}") for warning in run["warnings"][:MAX_WRONG]]
+    items += [tag("li", f"{advice}: {warning}") for warning in run["warnings"][:MAX_WRONG]]
     items += [
         tag("li", tag("b", call["planner"] or "planner"), f": {_call_words(call)}")
         for work in view["planner"]
@@ -194,7 +203,7 @@ def wrong(view: View) -> Markup:
     more = tag("p", f"… and {len(bad) - MAX_WRONG:,} more steps", class_="note") if len(bad) > MAX_WRONG else None
     hidden = items[_FIRST:]
     rest = tag("details", tag("summary", f"{len(hidden)} more"), tag("ul", *hidden), more) if hidden else more
-    return section("wrong", "What went wrong", tag("ul", *items[:_FIRST]), rest)
+    return section("wrong", title, tag("ul", *items[:_FIRST]), rest)
 
 
 def _call_words(call: View) -> str:
@@ -215,7 +224,7 @@ def _wrong_step(step: View, view: View) -> Markup:
     look = look_of(step["state"])
     failed = [call for call in step["attempts"] if call["failure"] is not None]
     last = failed[-1] if failed else None
-    kind = last["failure"]["kind"].replace("_", " ") if last is not None else look.word
+    kind = last["failure"]["kind"].replace("_", " ") if last is not None else "" if is_plan(view) else look.word
     details: list[Markup] = []
     if last is not None and last["row"]:
         words = _RECOVERY.get(last["recovery"], last["recovery"])
@@ -236,7 +245,7 @@ def _wrong_step(step: View, view: View) -> Markup:
         tag("span", look.symbol, class_="sym bad"),
         " ",
         step_link(view, step["n"]),
-        f" {kind}{attempts}: ",
+        f" {kind}{attempts}: " if kind else ": ",
         step["why"],
     )
     return tag("li", head, *details)
