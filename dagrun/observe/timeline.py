@@ -168,6 +168,16 @@ def _rows(bars: Iterable[Bar]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(bar.row for bar in bars))
 
 
+def _most_telling(rows: Sequence[str], bars: Iterable[Bar], most: int) -> tuple[str, ...]:
+    """Return *most* of the rows in their order: what failed and the planner first, then what took longest."""
+    took = dict.fromkeys(rows, 0.0)
+    for bar in bars:
+        is_first = not bar.is_good or bar.row == PLANNER
+        took[bar.row] += math.inf if is_first else bar.ended - bar.started
+    kept = set(sorted(rows, key=lambda row: -took[row])[:most])
+    return tuple(row for row in rows if row in kept)
+
+
 # Drawing --------------------------------------------------------------------------------------------------------------
 
 _SIGNS: Final[Mapping[str, str]] = {
@@ -201,19 +211,23 @@ def draw_timeline(
         timeline: The timeline to draw.
         width: The width of a line in characters; at least 40.
         is_ascii: Whether to avoid box-drawing characters.
-        max_rows: The most rows; a last line counts the steps without a row.
+        max_rows: The most rows. Of more steps, those that failed have one before those that took long, and a last line
+            counts the steps without a row.
     """
     rows = _rows(timeline.bars)
+    left_out = len(rows) - max_rows
+    if left_out > 0:
+        rows = _most_telling(rows, timeline.bars, max_rows)
     label = min(max(map(len, (*rows, "plan changed"))), max(12, width // 4))
     drawing = _TimelineDrawing(timeline, max(40, width) - label - 2, _ASCII_SIGNS if is_ascii else _SIGNS)
-    by_row: dict[str, list[Bar]] = {row: [] for row in rows[:max_rows]}
+    by_row: dict[str, list[Bar]] = {row: [] for row in rows}
     for bar in timeline.bars:
         if bar.row in by_row:
             by_row[bar.row].append(bar)
     lines = [("", drawing.axis()), *([("plan changed", drawing.marks())] if timeline.changes else [])]
     lines += [(row, drawing.row(bars)) for row, bars in by_row.items()]
     drawn = [f"{_cut(name, label, is_ascii=is_ascii):<{label}}  {line}".rstrip() for name, line in lines]
-    return drawn + [f"and {len(rows) - max_rows} more"] * (len(rows) > max_rows)
+    return drawn + [f"and {left_out} more"] * (left_out > 0)
 
 
 def timeline_page(timeline: Timeline, width: int = 80, *, is_ascii: bool = False) -> list[str]:

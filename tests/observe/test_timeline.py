@@ -124,6 +124,17 @@ def test_very_many_steps_are_cut_with_a_mark() -> None:
     assert lines[-1] == "and 960 more"
 
 
+def test_of_very_many_steps_those_that_failed_are_drawn_and_then_the_longest() -> None:
+    """They are what one looks for; the first forty say nothing. The order stays that of their beginnings."""
+    bad = State.FAILED
+    events = [event for n in range(98) for event in (began(f"s{n}", n), ended(f"s{n}", n + 1))]
+    events += [began("long", 98), ended("long", 150), began("bad", 151), ended("bad", 151.5, bad)]
+    lines = draw_timeline(read_timeline(events), max_rows=3)
+
+    assert [line.split()[0] for line in lines[1:]] == ["s0", "long", "bad", "and"]
+    assert lines[-1] == "and 97 more"
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(["a", "b", LONG, "e[12]"]), st.floats(0, 1e6), st.floats(0, 1e6)), max_size=8),
     st.floats(0, 1e6),
