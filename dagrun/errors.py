@@ -192,7 +192,8 @@ class NoRoute(DagrunError, LookupError):
 
     Attributes:
         goal: The goal.
-        routes: The routes by name, each with the words that it looks for; no words if a function decides.
+        routes: The routes by name, each with the words that it looks for; if a function decides, with its description,
+            or with nothing.
     """
 
     def __init__(self, goal: str, routes: Mapping[str, tuple[str, ...]]) -> None:

@@ -135,7 +135,9 @@ class RouterPlanner:
         return best
 
     def _no_route(self, goal: str) -> NoRoute:
-        return NoRoute(goal, {route.name: route.words for route, _ in self._fits})
+        return NoRoute(
+            goal, {route.name: route.words or tuple(filter(None, [route.description])) for route, _ in self._fits}
+        )
 
     def _recognised(self, goal: str, inputs: Any) -> Route | None:
         best, most = None, 0.0

@@ -249,6 +249,14 @@ def test_a_function_comes_before_words_and_sees_the_inputs() -> None:
     assert router.choose("sales stock.", {"n": 2}).name == "r0"
 
 
+def test_no_route_tells_the_sentence_of_a_route_that_a_function_decides_about() -> None:
+    """A learned route has its goals there: they are what the user may say."""
+    plan = Plan(steps=[Step(id="a", tool="t")])
+    route = Route("refund", lambda goal, inputs: False, plan, description="Refund order {order}")
+    with pytest.raises(NoRoute, match=r"refund: Refund order \{order\}"):
+        RouterPlanner([route]).plan("the weather")
+
+
 def test_the_default_is_taken_only_when_nothing_fits() -> None:
     router = _router(["sales"], default=True)
 
