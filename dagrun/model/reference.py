@@ -73,6 +73,8 @@ def parse_reference(text: str) -> Reference:
     head = _ID.match(body)
     if head is None:
         raise BadReference("it must begin with the id of a step")
+    if _ID.match(body, head.end()):  # the id goes on
+        raise BadReference("an id has at most 48 characters")
     return Reference(head.group(), _parse_path(body, head.end()))
 
 

@@ -66,6 +66,13 @@ def test_anything_else_is_no_reference(text: str) -> None:
         parse_reference(text)
 
 
+def test_an_id_that_is_too_long_is_called_so() -> None:
+    """The end of it would be taken for the beginning of a path, which explains nothing."""
+    with pytest.raises(BadReference, match="an id has at most 48 characters"):
+        parse_reference("i" * 49 + ".rows")
+    assert parse_reference("i" * 48 + ".rows").path == ("rows",)
+
+
 def test_alone_a_reference_keeps_its_type_and_inside_text_it_is_interpolated() -> None:
     """A number stays a number; inside a text, every value is text."""
     assert fill({"a": "${x}", "b": "x is ${x}, y is ${y}"}, x=[1, "ü"], y='say "hi"\n') == {
