@@ -85,6 +85,7 @@ def suspended(parts: Parts) -> Iterator[str]:
 
 @pytest.mark.rigs(seconds=60)
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.bad_records
 def test_every_way_to_end_wrongly_is_noticed() -> None:
     """A bug of each of these kinds cannot come back unnoticed."""
     assert len(MUTANTS) >= 6

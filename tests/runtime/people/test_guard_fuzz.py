@@ -128,6 +128,7 @@ def told(parts: Parts) -> Iterator[str]:
 @pytest.mark.rigs(seconds=10)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", GUARD_MUTANTS)
+@pytest.mark.bad_records
 def test_every_mutant_is_caught(name: str) -> None:
     """A hole of each of these kinds cannot come back unnoticed. That the real gate has none, the seeds say."""
     assert first_catch((told, guarded), GUARD_MUTANTS[name])
