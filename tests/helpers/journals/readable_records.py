@@ -11,19 +11,21 @@ from dagrun.api.replaying import replayed
 from dagrun.journal.memory import MemoryJournal, MemoryTape
 from dagrun.model.codec.event_codec import events_of
 
+_MOST = 100  # of one test: a rig has thousands, which take their time and memory
 _create = MemoryJournal.create
 _kept: list[tuple[MemoryJournal, str]] = []
 
 
 async def _noted(journal: MemoryJournal, run_id: str) -> MemoryTape:
     tape = await _create(journal, run_id)
-    _kept.append((journal, run_id))
+    if len(_kept) < _MOST:
+        _kept.append((journal, run_id))
     return tape
 
 
 @contextmanager
 def records_are_read_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Read each record that is begun inside, at the end.
+    """Read the first hundred records that are begun inside, at the end.
 
     Raises:
         JournalDamaged: One cannot be read.
