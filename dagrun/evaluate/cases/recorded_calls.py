@@ -342,18 +342,22 @@ class _RecordReader:
         self._done = at
 
     def _stops(self, event: events.RunStopping) -> None:
-        missing = ""
-        if event.reason == ONLY_ITS_PLAN:
-            missing = "what its plan comes to: only the plan was wanted"
-        elif event.reason == NO_PLAN_NOR_PLANNER:
-            missing = "a planner: it has gone on without one"
+        if missing := self._missing_for(event):
+            self._run.missing.append(missing)
         elif event.status is Status.CANCELLED:
             self._deed(event.at, cancel="*", reason=event.reason)
-        elif event.status is Status.OVER_BUDGET and OF_ALL_RUNS in event.reason:
-            missing = "what other runs had used of the ceilings that they share"
-        elif event.status is Status.OVER_BUDGET and self._composes():
-            missing = "the answer: a ceiling was in the way of what composed it"
-        self._run.missing += [missing] * bool(missing)
+
+    def _missing_for(self, event: events.RunStopping) -> str:
+        """Return what a case would need to stop as the run did, and is not on record; an empty text for nothing."""
+        if event.reason == ONLY_ITS_PLAN:
+            return "what its plan comes to: only the plan was wanted"
+        if event.reason == NO_PLAN_NOR_PLANNER:
+            return "a planner: it has gone on without one"
+        if event.status is not Status.OVER_BUDGET:
+            return ""
+        if OF_ALL_RUNS in event.reason:
+            return "what other runs had used of the ceilings that they share"
+        return "the answer: a ceiling was in the way of what composed it" if self._composes() else ""
 
     def _composes(self) -> bool:
         return any(call.tool == COMPOSE for call, _ in self._open.values())
