@@ -1,8 +1,10 @@
-"""The rules of safety that hold for every request, before any route sees it.
+"""The rules of safety of every request: `Guard` is asked before any route, `KnownOnly` before the routes with data.
 
 1. ``Host`` is one of the allowed names, on every path: another name may be that of a foreign page whose address was
    turned to this machine (DNS rebinding). The names are given when the page is made, never taken from the request.
-2. What is below ``/api`` needs the token, or a name from *authorize*. The pages themselves hold no data.
+2. Whatever is not one of the public routes (the pages themselves, which hold no data) needs the token, or a name from
+   *authorize*. The router of the public routes says which those are, and leaves all else to `KnownOnly`; no other code
+   looks at the path, which servers and mounts write differently (``root_path``).
 3. No cookie is set or read, so a browser adds nothing by itself to a request of a foreign page.
 4. A request that changes something is JSON, has a header that no form can send, and comes from no foreign page. So it
    is safe behind the log-in of a host application with cookies, too.
@@ -20,6 +22,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from dagrun.errors import ContractError
 
@@ -49,41 +52,21 @@ class Guard:
     Args:
         app: The application.
         hosts: The allowed names, each with a port, or without one for any port.
-        token: What a request must carry as ``Authorization: Bearer``; `None` if *authorize* decides.
-        authorize: Returns who sends a request; `None` for nobody.
-        user: Who answers, for the record, with *token*.
         is_read_only: Whether nothing may be changed.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        hosts: Iterable[str],
-        token: str | None,
-        authorize: Authorize | None,
-        user: str,
-        is_read_only: bool,
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, hosts: Iterable[str], is_read_only: bool) -> None:
         self._app = app
         self._hosts = frozenset(host.casefold() for host in hosts)
-        self._token = token
-        self._authorize = authorize
-        self._user = user
         self._is_read_only = is_read_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
-        if scope["type"] != "http":
-            raise ContractError(f"the page of runs answers HTTP requests, and no {scope['type']}")
-        send = _with_headers(send)
+        if scope["type"] != "http":  # a WebSocket: the page has none
+            await WebSocketClose(1008)(scope, receive, send)
+            return
         refused = self._refusal(scope)
-        if refused is None and _path(scope).startswith("/api"):
-            user = await self._who(Request(scope, receive))
-            if user is None:
-                refused = problem(401, "who are you? send the token, or log in")
-            scope[USER] = user
-        await (self._app if refused is None else refused)(scope, receive, send)
+        await (self._app if refused is None else refused)(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
@@ -108,6 +91,29 @@ class Guard:
         name, _, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
         return host in self._hosts or (port.isdecimal() and name in self._hosts)
 
+
+class KnownOnly:
+    """Lets a request through to an application, if it says who sends it.
+
+    Args:
+        app: The application.
+        token: What a request must carry as ``Authorization: Bearer``; `None` if *authorize* decides.
+        authorize: Returns who sends a request; `None` for nobody.
+        user: Who answers, for the record, with *token*.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: str | None, authorize: Authorize | None, user: str) -> None:
+        self._app = app
+        self._token = token
+        self._authorize = authorize
+        self._user = user
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        scope[USER] = user = await self._who(Request(scope, receive))
+        refused = problem(401, "who are you? send the token, or log in")
+        await (refused if user is None else self._app)(scope, receive, send)
+
     async def _who(self, request: Request) -> str | None:
         if self._authorize is not None:
             said = self._authorize(request)
@@ -124,12 +130,6 @@ class Guard:
 def problem(status: int, text: str, **facts: Any) -> Response:
     """Return an answer that says in a sentence what is wrong."""
     return JSONResponse({"error": text, **facts}, status)
-
-
-def _path(scope: Scope) -> str:
-    """Return the path of a request below the place where the application is mounted."""
-    path, root = scope["path"], scope.get("root_path", "")
-    return path[len(root) :] if root and path.startswith(root) else str(path)
 
 
 def _with_headers(send: Send) -> Send:

@@ -111,24 +111,20 @@ def web(
         raise ContractError("hosts is a list of names, such as ['runs.example.org']")
     try:
         from starlette.applications import Starlette
+        from starlette.routing import Router
     except ImportError as error:
         raise MissingExtra("the live page needs starlette: pip install 'dagrun-engine[ui]'") from error
     from dagrun.serve.catalog import Catalog
-    from dagrun.serve.guard import Guard
+    from dagrun.serve.guard import Guard, KnownOnly
     from dagrun.serve.measures import Measures
     from dagrun.serve.posts import Posts
     from dagrun.serve.routes import Routes
 
     catalog = Catalog(journal, engine)
     routes = Routes(catalog, Posts(journal, catalog.queue), Measures(journal), is_read_only=read_only)
-    guard = Guard(
-        Starlette(routes=routes.all()),
-        hosts=hosts,
-        token=token,
-        authorize=authorize,
-        user=_user(),
-        is_read_only=read_only,
-    )
+    app = Starlette(routes=routes.public())
+    app.router.default = KnownOnly(Router(routes.private()), token=token, authorize=authorize, user=_user())
+    guard = Guard(app, hosts=hosts, is_read_only=read_only)
     return RunsPage(catalog, routes, guard)
 
 

@@ -1,4 +1,4 @@
-"""The routes of the page: what a browser asks for, and the answers. `Guard` has let each request through before."""
+"""The routes of the page: what a browser asks for, and the answers. The rules of `guard` let each request through."""
 
 from __future__ import annotations
 
@@ -76,14 +76,19 @@ class Routes:
         self._streams = 0
         self._is_drained: anyio.Event | None = None
 
-    def all(self) -> list[Route]:
-        """Return the routes."""
-        run = "/api/runs/{run}"
+    def public(self) -> list[Route]:
+        """Return the routes that hold no data, and so answer everybody."""
         return [
             Route("/", _index),
             Route("/metrics", _index),
             Route("/r/{run}", _run_page),
             Route("/static/{name}", _static),
+        ]
+
+    def private(self) -> list[Route]:
+        """Return all other routes."""
+        run = "/api/runs/{run}"
+        return [
             Route("/api/runs", self._runs),
             Route("/api/questions", self._questions),
             Route("/api/metrics", self._measures.as_json),
