@@ -107,9 +107,10 @@ class Contract(BaseModel):
         is_async: Whether the tool is a coroutine function.
         can_reconcile: Whether the tool has a *reconcile* function.
         untrusted: What it says of the trust boundary, as *private*, *outbound* and *guarded*.
+        reconcile_after: See `Tool`.
         stream: The argument that takes a stream, as in `Arguments`.
         secrets: The arguments that get secrets, as in `Arguments`.
-        inner: The contracts of the tools that it calls by itself. These seven are left out while they say nothing, so
+        inner: The contracts of the tools that it calls by itself. These eight are left out while they say nothing, so
             that records are as they were before there were any.
     """
 
@@ -140,6 +141,7 @@ class Contract(BaseModel):
     private: bool = False
     outbound: bool = False
     guarded: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    reconcile_after: int | float | None = None
     stream: str = ""
     secrets: Annotated[tuple[str, ...], Field(strict=False)] = ()
     inner: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = ()
@@ -147,7 +149,14 @@ class Contract(BaseModel):
 
 # What says nothing.
 _FLAGS: Final = ("untrusted", "private", "outbound")
-_NOTHING_SAID: Final = {**dict.fromkeys(_FLAGS, False), "guarded": [], "stream": "", "secrets": [], "inner": []}
+_NOTHING_SAID: Final[dict[str, Any]] = {
+    **dict.fromkeys(_FLAGS, False),
+    "guarded": [],
+    "reconcile_after": None,
+    "stream": "",
+    "secrets": [],
+    "inner": [],
+}
 _SCHEMAS: Final = frozenset(("arguments", "output"))
 # These fields follow from the schema of the arguments, or make no difference to a run.
 _NOT_COMPARED: Final = _SCHEMAS | {

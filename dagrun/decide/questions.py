@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import from_json
 
+from dagrun.checks.check_context import lowest_limit
 from dagrun.checks.checked_plan import Ask
 from dagrun.errors import ValueRefused, shorten
 from dagrun.graph.node import Node
@@ -72,7 +73,10 @@ class Questions:
         why = failure.message if failure is not None else ""
         if outcome.state is State.UNKNOWN or node.is_gone:
             text = f"Did the call of {last} by step {node.id} take effect?"
-            return self._make(Asked.EFFECT, text, node, at=at, why=why)
+            within = self._policy.answer_within
+            # People have their time from the moment when the tool can no longer settle it.
+            silence = (None if within is None else within + seconds_until_no_counts(node), "deny")
+            return self._make(Asked.EFFECT, text, node, at=at, why=why, silence=silence)
         name = failure.missing_input if failure is not None else None
         if name is not None:
             schema = dict(node.tool.arguments.property_schema(name))
@@ -170,6 +174,23 @@ class Questions:
             tool = f"{node.tool.name} {node.tool.version}"
         facts = [self._run_id, str(kind), place, definition, tool, valid_for, text]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+_LEAST_UNTIL_NO: Final = 30.0  # seconds
+
+
+def seconds_until_no_counts(node: Node) -> float:
+    """Return the seconds after the cut of the last call of *node* before its tool is believed that it had no effect.
+
+    Closing a connection stops few servers, so a "no" before that may only be early. 0 if the tool has no *reconcile*.
+    """
+    tool = node.called(node.attempts[-1].tool)
+    if tool.reconcile is None:
+        return 0.0
+    if tool.reconcile_after is not None:
+        return tool.reconcile_after
+    limit = lowest_limit(node.plan.timeout, tool.timeout, node.plan.step.deadline) or 0.0
+    return max(2 * limit, _LEAST_UNTIL_NO)
 
 
 def reasons_before_call(node: Node) -> tuple[Ask, ...]:

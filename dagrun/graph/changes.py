@@ -121,6 +121,7 @@ _PROCEED: Final = Recovery.PROCEED
 
 def run_started(graph: LiveGraph, event: RunStarted) -> None:
     """The run begins: put the steps that wait for no other on the frontier."""
+    graph.open_at(event.at, event.wall_time)
     if (opening := event.opening) is not None:
         graph.roots, graph.guarded_tools = opening.roots, opening.guarded_tools
         for id_ in graph.roots:
@@ -161,6 +162,7 @@ def run_stopping(graph: LiveGraph, event: RunStopping) -> None:
 
 def run_resumed(graph: LiveGraph, event: RunResumed) -> None:
     """The run is resumed: steps that were held and have no open question become ready, and are asked about anew."""
+    graph.open_at(event.at, event.wall_time)
     graph.status, graph.reason = None, ""
     asked_about = {question.step for question in graph.questions.values()}
     for node in graph.nodes.values():

@@ -121,6 +121,8 @@ class LiveGraph:
         all_well: Whether every settled step has succeeded: then no search for others is needed.
         all_known: Whether no settled step is in doubt.
         has_confidence: Whether a tool or a critic has given a confidence.
+        openings: Of each process of the run: when it began, in seconds since the start of the run, and on the clock of
+            day the start of the run as that process counts, later by the time without a process.
         shown_output: The answer of the run that people were last asked about, stored; empty if they were not.
         has_objects: Whether the run has tools that return or take objects in memory.
         releasing: The outputs that no step needs any more; `None` if none are released.
@@ -146,6 +148,7 @@ class LiveGraph:
     planner_failure: Failure | None = None
     stopping: tuple[Status, str] | None = None
     saving: CeilingNear | None = None
+    openings: tuple[tuple[float, float], ...] = ()
     shown_output: Stored = b""
     all_well = all_known = True
     has_confidence = False
@@ -199,6 +202,19 @@ class LiveGraph:
             *(f"{count} {state}" for state, count in counts.items()),
         ]
         return f"<{type(self).__name__}: {', '.join(facts)}>"
+
+    # Time -------------------------------------------------------------------------------------------------
+
+    def open_at(self, at: float, wall_time: float) -> None:
+        """Note that a process of the run has begun; a clock of day that was set back counts as no time."""
+        last = self.openings[-1][1] if self.openings else wall_time - at
+        self.openings = (*self.openings, (at, max(last, wall_time - at)))
+
+    def asleep_since(self, at: float) -> float:
+        """Return the seconds since *at* in which the run had no process, by the clock of day; in doubt, fewer."""
+        # By rounding, what the next process has recorded at once may seem older than its beginning.
+        before = [start for began, start in self.openings if began <= at + 1e-6]
+        return self.openings[-1][1] - before[-1] if before else 0.0
 
     # Values -----------------------------------------------------------------------------------------------
 

@@ -67,7 +67,12 @@ class Tool(Generic[P, R_co]):
         pool: The pool whose limit counts the calls of the tool.
         needs_approval: Whether a person must agree to each call; `None` if that was not declared.
         fallback: The name of a tool with the same arguments, which is tried when this one has failed.
-        reconcile: Finds out by idempotency key whether a call of unknown outcome took place.
+        reconcile: Finds out by idempotency key whether a call of unknown outcome took effect: returns `Applied` or
+            `True`, `False`, or `None` if nobody knows. A parameter *seconds_since_cut*, if there is one, gets the
+            seconds since the call was cut.
+        reconcile_after: Seconds after the cut of a call before a `False` of *reconcile* counts: many servers finish a
+            call whose connection is gone. Before that, *reconcile* is asked again. By default twice the time limit of
+            the attempt, and at least 30 s.
         max_tokens: The most tokens that a call can use; `None` if there is no bound.
         max_cost: The most that a call can cost; `None` if there is no bound.
         output_limit: The most bytes of JSON that a call may return; 1 MiB if nothing is said. If the tool is declared
@@ -102,6 +107,7 @@ class Tool(Generic[P, R_co]):
     needs_approval: bool | None = None
     fallback: str | None = None
     reconcile: Callable[..., Any] | None = None
+    reconcile_after: float | None = None
     max_tokens: int | None = None
     max_cost: float | None = None
     output_limit: int = MAX_VALUE_BYTES
@@ -218,6 +224,7 @@ def tool(
     needs_approval: bool | None = ...,
     fallback: str | None = ...,
     reconcile: Callable[..., Any] | None = ...,
+    reconcile_after: float | None = ...,
     max_tokens: int | None = ...,
     max_cost: float | None = ...,
     output_limit: int = ...,
@@ -369,7 +376,10 @@ def _executor(function: Callable[..., Any], executor: str | None) -> ExecutorNam
 _LIMITS = ("timeout", "max_tokens", "max_cost", "output_limit")
 _FLOW = ("untrusted", "private", "outbound")
 _OPTIONS = frozenset(
-    (*_LIMITS, *_FLOW, "pool", "needs_approval", "fallback", "reconcile", "version", "stream_safe", "cache", "batch")
+    (
+        *(*_LIMITS, *_FLOW, "pool", "needs_approval", "fallback", "reconcile", "reconcile_after", "version"),
+        *("stream_safe", "cache", "batch"),
+    )
 )
 
 
@@ -381,6 +391,13 @@ def _checked_options(function: Callable[..., Any], options: dict[str, Any]) -> d
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and not (is_number and 0 < value < float("inf")):
             raise ContractError(f"{function.__name__}: {limit} must be a positive, finite number, got {value!r}")
+    after = options.get("reconcile_after")
+    if after is not None:
+        is_number = isinstance(after, int | float) and not isinstance(after, bool)
+        if not (is_number and 0 <= after < float("inf")):
+            raise ContractError(f"{function.__name__}: reconcile_after must be a finite number from 0, got {after!r}")
+        if options.get("reconcile") is None:
+            raise ContractError(f"{function.__name__}: reconcile_after is for a tool with reconcile, which it limits")
     for name in _FLOW:
         if name in options:
             options[name] = checked_mark(function.__name__, name, options[name])

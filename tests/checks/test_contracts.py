@@ -194,6 +194,7 @@ FULL: Final = make_tool(
     needs_approval=True,
     fallback="other",
     reconcile=_find_out,
+    reconcile_after=3,
     max_tokens=10,
     max_cost=0.5,
     output_limit=1000,
@@ -249,8 +250,12 @@ def test_what_is_no_contract_is_refused(field: str, value: object) -> None:
 def _other(function: Any, **options: Any) -> AnyTool:
     """The full tool with another function or other options."""
     kept = ("effect", "executor", "timeout", "pool", "needs_approval", "fallback", "max_tokens", "max_cost")
-    said = {name: getattr(FULL, name) for name in (*kept, "output_limit", "version", "stream_safe", "reconcile")}
+    more = ("output_limit", "version", "stream_safe", "reconcile", "reconcile_after")
+    said = {name: getattr(FULL, name) for name in (*kept, *more)}
     return make_tool(function, **{**said, "name": "double", **options})
+
+
+_NOTHING_ELSE: Final = {"timeout": None, "needs_approval": None, "reconcile": None, "reconcile_after": None}
 
 
 def _takes_texts(value: list[str], times: tuple[int, ...] = (1, 2), *, name: int = 0) -> dict[str, list[int]]:
@@ -286,7 +291,7 @@ TOOL_DIFFERENCES: Final = {
     "other words": (_other(_says_more), []),
     "effect": (_other(_double, effect="effectful"), ["effect was idempotent, is effectful"]),
     "options": (
-        _other(_double, timeout=None, pool="gpu", version="3", needs_approval=None, reconcile=None, stream_safe=False),
+        _other(_double, pool="gpu", version="3", stream_safe=False, **_NOTHING_ELSE),
         [
             "version was 2, is 3",
             "timeout was 5, is none",
@@ -294,6 +299,7 @@ TOOL_DIFFERENCES: Final = {
             "needs_approval was true, is none",
             "stream_safe was true, is false",
             "can_reconcile was true, is false",
+            "reconcile_after was 3, is none",
         ],
     ),
     "executor and ceilings": (

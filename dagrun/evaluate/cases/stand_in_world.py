@@ -225,6 +225,7 @@ class CaseWorld:
             executor="coroutine",
             arguments=dataclasses.replace(arguments, context=arguments.context or _CONTEXT, **changes),
             reconcile=partial(self._reconciled, tool.name) if tool.name in self.reconcile else None,
+            reconcile_after=0.0,  # the case says what is known in the end, and when
             batch=None,
             # A person is asked about what an agent may call, and its calls count for their pools.
             inner_tools=tool.inner_tools if is_real else tuple(map(self._stand_in, tool.inner_tools)),

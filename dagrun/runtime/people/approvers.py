@@ -1,4 +1,10 @@
-"""Answers without the host: from the approver, or from a tool that knows the effect of its call."""
+"""Answers without the host: from the approver, or from a tool that knows the effect of its call.
+
+A tool that is asked right after the cut of a call may see nothing yet, because its service is still at work. So a "no"
+counts only if the tool was asked at `seconds_until_no_counts` after the cut or later. Before that, the tool is asked
+again, after longer and longer pauses; a "yes", and that nobody knows, count at once. Meanwhile the step is held, and
+occupies nothing. When the call was cut is on record, so a resumed run continues to wait.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +18,10 @@ from typing import Any, Final, TypeVar
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from dagrun.decide.questions import seconds_until_no_counts
 from dagrun.errors import ContractError
 from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
 from dagrun.model.effect import Applied
 from dagrun.model.question import Answer, Approver, Asked, Question
 from dagrun.model.redaction.logs import RedactingLogger
@@ -22,8 +30,11 @@ from dagrun.model.value import decode
 from dagrun.runtime.host_calls import PluginFailed, call_plugin
 from dagrun.runtime.upcalls import Upcalls
 
+_SINCE: Final = "seconds_since_cut"  # the parameter of a reconcile function
+_FIRST_PAUSE: Final = 1.0  # seconds
 
-async def reconcile(tool: AnyTool, key: str) -> Answer | None:
+
+async def reconcile(tool: AnyTool, key: str, seconds_since_cut: float) -> Answer | None:
     """Ask *tool* whether the call with the idempotency *key* took effect.
 
     Returns:
@@ -34,20 +45,31 @@ async def reconcile(tool: AnyTool, key: str) -> Answer | None:
         ValueRefused: The output in the reply does not fit the contract of the tool.
     """
     assert tool.reconcile is not None
+    more = {_SINCE: seconds_since_cut} if _takes(tool.reconcile, _SINCE) else {}
     if inspect.iscoroutinefunction(tool.reconcile):
-        reply: Any = await tool.reconcile(key)
+        reply: Any = await tool.reconcile(key, **more)
     else:
-        reply = await anyio.to_thread.run_sync(partial(tool.reconcile, key), abandon_on_cancel=True)
+        reply = await anyio.to_thread.run_sync(partial(tool.reconcile, key, **more), abandon_on_cancel=True)
     by = f"reconcile of {tool.name}"
     match reply:
         case None:
             return None
         case False:
             return Answer("deny", by=by)
-        case Applied():
-            return Answer("approve", value=decode(tool.output.encode(reply.value, tool.output_limit)), by=by)
+        case Applied() | True:
+            value = None if reply is True else reply.value
+            return Answer("approve", value=decode(tool.output.encode(value, tool.output_limit)), by=by)
         case _:
-            raise ContractError(f"{by} gives Applied(value), False, or None if it does not know; got {reply!r:.100}")
+            raise ContractError(
+                f"{by} gives Applied(value) or True, False, or None if it does not know; got {reply!r:.90}"
+            )
+
+
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    try:
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some built-in functions have none
+        return False
 
 
 _LOG: Final = logging.getLogger("dagrun.run")
@@ -78,6 +100,7 @@ class Consultant:
         now: The clock of the loop.
         up: Returns the idempotency key of a call.
         tasks: The task group of the run.
+        seconds_since: Returns the seconds since a time of the run.
     """
 
     def __init__(
@@ -90,6 +113,7 @@ class Consultant:
         now: Callable[[], float],
         up: Upcalls,
         tasks: TaskGroup,
+        seconds_since: Callable[[float], float],
     ) -> None:
         self._graph = graph
         self._approver = approver
@@ -98,6 +122,7 @@ class Consultant:
         self._now = now
         self._up = up
         self._tasks = tasks
+        self._seconds_since = seconds_since
 
     def can_say(self, question: Question) -> bool:
         """Whether there is a tool or an approver to ask."""
@@ -126,14 +151,31 @@ class Consultant:
         tool = self._reconciling(question)
         if tool is None:
             return None
-        key = self._up.key_of(self._graph.nodes[question.step], tool.name)
         try:
-            return await self._call(partial(reconcile, tool, key))
+            return await self._answer_in_time(self._graph.nodes[question.step], tool)
         except PluginFailed as error:
             text = "step %s: reconcile failed, so nobody knows if it took effect: %s"
             log = RedactingLogger(_LOG, self._graph.plan.redactor)
             log.warning(text, question.step, error, exc_info=error.failure.exception)
             return None
+
+    async def _answer_in_time(self, node: Node, tool: AnyTool) -> Answer | None:
+        """Ask *tool* about the last call of *node* until its answer counts.
+
+        The cut is the recorded end of the attempt. An attempt that ended with its process has its end on record at the
+        moment when the run was resumed: until then, the process may have worked on it.
+        """
+        key, cut = self._up.key_of(node, tool.name), node.attempts[-1].ended
+        assert cut is not None
+        until, pause = seconds_until_no_counts(node), _FIRST_PAUSE
+        while True:
+            since = self._seconds_since(cut)
+            answer = await self._call(partial(reconcile, tool, key, since))
+            if answer is None or answer.choice != "deny" or since >= until:
+                return answer
+            left = until - self._seconds_since(cut)
+            await anyio.sleep(max(0.001, min(pause, left)))  # a sleep may end a little early
+            pause *= 2
 
     async def _call(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return await call_plugin(

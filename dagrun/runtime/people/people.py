@@ -124,6 +124,7 @@ class People:
             now=self._now,
             up=self._up,
             tasks=self._tasks,
+            seconds_since=self._record.seconds_since,
         )
 
     @property

@@ -109,6 +109,10 @@ class EventLog:
         """Return the seconds since the start of the run."""
         return self._now() - self.zero
 
+    def seconds_since(self, at: float) -> float:
+        """Return the seconds since *at*, a time of the run; time in which the run had no process counts, too."""
+        return self.at() - at + self.graph.asleep_since(at)
+
     @property
     def makespan(self) -> float:
         """Seconds from the start of the run to its end, or to now."""

@@ -110,7 +110,7 @@ async def put(item: int, context: ToolContext) -> str:
     return await _effect("put", context)
 
 
-@tool(effect="effectful", needs_approval=False, reconcile=find_out)
+@tool(effect="effectful", needs_approval=False, reconcile=find_out, reconcile_after=0)
 async def pay(amount: int, context: ToolContext) -> str:
     """Pay; it can be found out."""
     return await _effect("pay", context)

@@ -56,7 +56,8 @@ class Bank:
             return value
 
         effect: Any = "effectful" if tool == "pay" else "idempotent"
-        payer = make_tool(pay, effect=effect, needs_approval=False, reconcile=reconcile)
+        after = None if reconcile is None else 0.0
+        payer = make_tool(pay, effect=effect, needs_approval=False, reconcile=reconcile, reconcile_after=after)
         self.tools = [payer, make_tool(const, effect="pure")]
 
 
