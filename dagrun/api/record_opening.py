@@ -19,6 +19,7 @@ from dagrun.errors import CannotResume, ContractError, JournalDamaged, RunExists
 from dagrun.model.codec.event_codec import events_of, marks_of
 from dagrun.model.event import Event, Opening, RunResumed, RunStarted
 from dagrun.model.journal import Journal, Line, Tape
+from dagrun.model.outcome import Outcome, State
 from dagrun.model.policy import Policy
 from dagrun.model.toolbox import Toolbox
 from dagrun.model.tracing import TRACEPARENT, RunTracer
@@ -39,6 +40,7 @@ class Descent:
         guarded_tools: The same by tool.
         agreed: The steps that people have agreed to.
         written: The steps whose author was shown what others can write, as in `Opening`.
+        elements: The outputs of elements that are taken over, by their ids.
     """
 
     parent: str
@@ -48,6 +50,7 @@ class Descent:
     guarded_tools: Mapping[str, str] = field(default_factory=dict)
     agreed: tuple[str, ...] = ()
     written: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    elements: Mapping[str, Stored] = field(default_factory=dict)
 
 
 def opening_of(checked: CheckedPlan, inputs: Stored, descent: Descent, options: RunOptions) -> Opening:
@@ -82,6 +85,7 @@ def opening_of(checked: CheckedPlan, inputs: Stored, descent: Descent, options: 
         guarded_tools=descent.guarded_tools,
         agreed=descent.agreed,
         written=descent.written,
+        elements={id_: Outcome(State.SUCCEEDED, value) for id_, value in descent.elements.items()},
     )
 
 

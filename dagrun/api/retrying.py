@@ -18,6 +18,7 @@ from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, JournalFailed
+from dagrun.graph.fans import EACH, needed, source_of
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patches.guards import guards_to_keep
@@ -25,14 +26,14 @@ from dagrun.graph.reopen import doubtful
 from dagrun.model.contracts.deps import deps_from
 from dagrun.model.event import DraftEnded, Spliced
 from dagrun.model.executor import Executor
-from dagrun.model.outcome import State, Status
+from dagrun.model.outcome import SETTLED, State, Status
 from dagrun.model.patch import Add, Replace, Rewire
 from dagrun.model.policy import Policy
 from dagrun.model.secrets.secret import secrets_from
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Artifact, Stored, Unavailable, decode
 from dagrun.runtime.artifacts import ArtifactFolder
-from dagrun.runtime.record.record import Record
+from dagrun.runtime.record.record import TAKEN_OVER, Record
 from dagrun.runtime.run_options import RunOptions, with_defaults
 
 
@@ -122,7 +123,7 @@ class TakenOver:
         for id_, value in self.values.items():
             node = record.graph.nodes[id_]
             if not node.state.is_settled:
-                record.settle(node, State.SUCCEEDED, f"taken over from run {self.descent.parent}", value=value)
+                record.settle(node, State.SUCCEEDED, TAKEN_OVER.format(self.descent.parent), value=value)
         self.values = {}  # from now on the graph has them, for as long as they are needed
 
 
@@ -152,12 +153,6 @@ async def failed_part(
     if unknown := doubtful(graph):
         named = ", ".join(node.id for node in unknown[:10])
         raise CannotResume(f"nobody knows whether these took effect: {named}; resume run {run_id} to settle that first")
-    twice = [child.id for node in graph.nodes.values() for child in node.children or () if _took_effect(node, child)]
-    if twice:
-        named = ", ".join(twice[:10])
-        raise CannotResume(
-            f"these elements took effect and would be called again: {named}; run the others as a new plan"
-        )
     return _taken_over(run_id, past, options, executors, policy)
 
 
@@ -182,13 +177,9 @@ def _taken_over(
     must_make_sense(chosen)
     nodes = past.graph.nodes
     source = options.get("parent_artifacts") or options["journal"].artifacts(run_id)
-    files = {id_: files_named(nodes[id_].value) for id_ in checked.steps if _is_done(nodes[id_])}
-    # A step whose file is gone runs again if that does no harm; if not, the step that needs the file will report it.
-    kept = [
-        id_
-        for id_, names in files.items()
-        if are_there(names, source) or not all(tool.effect.is_free for tool in _called(nodes[id_]))
-    ]
+    values = {id_: nodes[id_].value for id_ in checked.steps if _is_done(nodes[id_], nodes[id_].value, source)}
+    _open_incomplete(past.graph, values)
+    elements = _elements_done(past.graph, values, source)
     return TakenOver(
         plan=in_waves(checked) if recorded.in_waves else checked,
         options=chosen,
@@ -200,9 +191,10 @@ def _taken_over(
             guarded_tools=past.graph.guarded_tools,
             agreed=tuple(node.id for node in past.graph.planned() if node.extra is not None and node.extra.is_agreed),
             written=_written_by_others(past.graph),
+            elements=elements,
         ),
-        values={id_: nodes[id_].value for id_ in kept},
-        files=frozenset(name for id_ in kept for name in files[id_]),
+        values=values,
+        files=frozenset(name for value in (*values.values(), *elements.values()) for name in files_named(value)),
         source=source,
         traceparent=traceparent_of(past.events),
     )
@@ -235,6 +227,9 @@ def _calls_of_planner(past: Replayed, before: Policy, policy: Policy) -> dict[st
 _OF_THE_PLAN: Final = {"tools": None, "policy": None, "secrets": None, "deps": None}
 
 
+_NOT_DONE: Final = SETTLED - {State.SUCCEEDED, State.SKIPPED, State.SUPERSEDED}
+
+
 def _roots_of(steps: Iterable[Node]) -> dict[str, tuple[str, int]]:
     """Return what the keys of steps and elements are made of, for those whose key is not made of their own id alone."""
     roots = {}
@@ -247,23 +242,95 @@ def _roots_of(steps: Iterable[Node]) -> dict[str, tuple[str, int]]:
     return roots
 
 
-def _took_effect(parent: Node, child: Node) -> bool:
-    """Whether a second run of a for_each would repeat the effect of an element: only whole steps are taken over."""
-    is_open = parent.state is not State.SUCCEEDED and not parent.is_gone
-    return is_open and child.state is State.SUCCEEDED and not child.tool.effect.may_repeat
-
-
 def _has_roots(node: Node) -> bool:
     return node.root != node.id or node.generation > 0
 
 
-def _is_done(node: Node) -> bool:
-    """Whether the step is not called again: its output is known, or its effect must not take place twice."""
-    is_there = not isinstance(node.value, Unavailable)
-    return node.state is State.SUCCEEDED and (is_there or not all(tool.effect.may_repeat for tool in _called(node)))
+def _is_done(node: Node, value: Stored, source: Path | None) -> bool:
+    """Whether a step or an element is not called again: its output is there, or its effect must not take place twice.
+
+    What reads an output whose file is gone will report it.
+    """
+    if node.state is not State.SUCCEEDED:
+        return False
+    if isinstance(value, Unavailable):
+        return not all(tool.effect.may_repeat for tool in _called(node))
+    return are_there(files_named(value), source) or not all(tool.effect.is_free for tool in _called(node))
 
 
 def _called(node: Node) -> Iterator[AnyTool]:
     """Yield the last tools that a step and its elements have called: their fallback, if they had to use it."""
     yield node.tool
     yield from (child.tool for child in node.children or ())
+
+
+# The elements of a for_each of which not all is done ------------------------------------------------------------------
+
+
+def _open_incomplete(graph: LiveGraph, done: dict[str, Stored]) -> None:
+    """Take out of *done* each for_each that went on without failed elements, with the steps that have read its output.
+
+    It stays if one of these has an effect, which would be repeated with another list.
+    """
+    for fan in graph.planned():
+        if fan.id not in done or not any(child.state in _NOT_DONE for child in fan.children or ()):
+            continue
+        readers = {fan.id: fan}
+        for id_ in (behind := [fan.id]):
+            found = [node for node in graph.after(readers[id_]) if id_ in node.plan.value_sources]
+            behind += [node.id for node in found if node.id not in readers]
+            readers.update((node.id, node) for node in found)
+        del readers[fan.id]
+        if not any(_has_applied(node, done) for node in readers.values()):
+            for id_ in behind:
+                done.pop(id_, None)
+
+
+def _has_applied(node: Node, done: Mapping[str, Stored]) -> bool:
+    is_effect = not all(tool.effect.is_free for tool in _called(node))
+    return is_effect and (node.id in done or node.frozen_call is not None)
+
+
+def _elements_done(graph: LiveGraph, done: Mapping[str, Stored], source: Path | None) -> dict[str, Stored]:
+    """Return the outputs of the elements that are done, by their ids, for each for_each that is not done itself.
+
+    Raises:
+        CannotResume: Elements took effect, and what their list is made of has to run again.
+    """
+    elements, twice = dict[str, Stored](), list[str]()
+    for fan in graph.planned():
+        if fan.id in done or fan.plan.items is None:
+            continue
+        found = {id_: value for id_, value in graph.elements.items() if id_.startswith(f"{fan.id}[")}
+        for child in fan.children or ():
+            if _is_done(child, child.value, source) and _has_its_source(child):
+                found[f"{fan.id}[{child.index}]"] = child.value  # by its index: a substitute has an id of its own
+        if _has_its_list(graph, fan, done):
+            elements.update(found)
+        elif not all(tool.effect.may_repeat for tool in _called(fan)):
+            twice += found
+    if twice:
+        named = ", ".join(twice[:10])
+        raise CannotResume(
+            f"these elements took effect and would be called again, as their list has to be made once more: {named}; "
+            "run the others as a new plan"
+        )
+    return elements
+
+
+def _has_its_list(graph: LiveGraph, fan: Node, done: Mapping[str, Stored]) -> bool:
+    """Whether a for_each will have the same list: what it is made of is taken over, or is another for_each like it."""
+    for id_ in fan.plan.items.sources if fan.plan.items is not None else ():
+        before = graph.nodes.get(id_)  # none for the inputs of the run
+        if before is None or id_ in done:
+            continue
+        follows = before.is_expandable and needed(fan.plan, before) is EACH
+        if not follows or not _has_its_list(graph, before, done):
+            return False
+    return True
+
+
+def _has_its_source(element: Node) -> bool:
+    """Whether an element has the same item as before: not if it was called without the failed one that it is over."""
+    source = source_of(element)
+    return source is None or source.state is State.SUCCEEDED or not element.tool.effect.is_free

@@ -102,7 +102,7 @@ from dagrun.model.event import (
     StepResumed,
     StepSettled,
 )
-from dagrun.model.outcome import SETTLED, Attempt, Hedge, Recovery, State, Status, TriggerKind
+from dagrun.model.outcome import SETTLED, Attempt, Hedge, Outcome, Recovery, State, Status, TriggerKind
 from dagrun.model.question import Answer, Asked, Question
 from dagrun.model.value import Stored, Unavailable, encode, is_lost_object
 
@@ -127,6 +127,8 @@ def run_started(graph: LiveGraph, event: RunStarted) -> None:
         for id_ in graph.roots:
             if id_ in graph.nodes:  # the elements of a for_each come later
                 graph.inherit_root(graph.nodes[id_])
+        graph.parent = opening.parent
+        _keep_elements(graph, opening.elements)
         for id_, why in opening.guards.items():
             graph.nodes[id_].make_extra().guards = why
         for id_ in opening.agreed:
@@ -138,6 +140,15 @@ def run_started(graph: LiveGraph, event: RunStarted) -> None:
     for node in graph.nodes.values():
         if node.state is State.READY:
             graph.frontier.push(node)
+
+
+def _keep_elements(graph: LiveGraph, elements: Mapping[str, Outcome]) -> None:
+    """Keep the outputs of elements of an earlier run until their for_each has its list."""
+    for id_, outcome in elements.items():
+        graph.elements[id_] = outcome.value
+        fan = graph.nodes[id_.partition("[")[0]]
+        if not fan.plan.tool.effect.is_free:
+            fan.make_extra().frozen = fan  # an element took effect: only the same call may come in its place
 
 
 def run_ended(graph: LiveGraph, event: RunEnded) -> None:

@@ -100,6 +100,7 @@ def state_of(graph: LiveGraph) -> dict[str, Any]:
         "models": [graph.models.tokens, graph.models.known_cost, graph.models.unpriced],
         "warnings": list(graph.warnings),
         "guarded_tools": dict(sorted(graph.guarded_tools.items())),
+        "elements": {id_: decode_or_reason(value) for id_, value in sorted(graph.elements.items())},
         "withheld": None if graph.withheld is None else [str(graph.withheld[0]), graph.withheld[1]],
         "stopping": None if graph.stopping is None else [str(graph.stopping[0]), graph.stopping[1]],
         "draft_end": list(graph.draft_end),

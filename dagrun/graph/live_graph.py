@@ -117,6 +117,8 @@ class LiveGraph:
         saving: The ceiling that is nearly spent, so that optional steps are dropped; `None` if none is.
         roots: For steps that have the keys of another run: the id that the keys are made of, and the generation.
         guarded_tools: By tool: how people looked at calls that a planner has changed, also in an earlier run.
+        parent: The run that this one retries; empty if it retries none.
+        elements: By id: the outputs of elements of for_each that are taken over from that run.
         has_agreed: Whether a person has agreed to a plan or a patch of the planner that is not applied yet.
         all_well: Whether every settled step has succeeded: then no search for others is needed.
         all_known: Whether no settled step is in doubt.
@@ -187,6 +189,8 @@ class LiveGraph:
         self.releasing = ReleasedOutputs(only_objects=not releases) if releases or self.has_objects else None
         self.roots: Mapping[str, tuple[str, int]] = {}
         self.guarded_tools: Mapping[str, str] = {}
+        self.parent = ""
+        self.elements: dict[str, Stored] = {}
         self.nodes: dict[str, Node] = dict(zip(plan.steps, nodes_of(plan), strict=True))
         if caps_of is not None:
             for node in self.nodes.values():

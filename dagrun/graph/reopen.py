@@ -192,15 +192,18 @@ def open_frames(graph: LiveGraph, opened: Callable[[Stored], Stored]) -> None:
         opened: Returns a value with its frames; `Unavailable` if their files are gone.
     """
     for node in graph.nodes.values():
-        if _has_frames(node):
+        if _gives_frames(node):
             node.value = opened(node.value)
         if node.parent is not None and type(node.item) is bytes and _comes_from_frames(graph, node.parent):
             node.item = opened(node.item)
+    for id_, value in graph.elements.items():
+        if _gives_frames(graph.nodes[id_.partition("[")[0]]):
+            graph.elements[id_] = opened(value)
 
 
-def _has_frames(node: Node) -> bool:
+def _gives_frames(node: Node) -> bool:
     tools = (node.plan.tool, node.plan.fallback)
-    return type(node.value) is bytes and any(tool is not None and tool.output.has_frames for tool in tools)
+    return any(tool is not None and tool.output.has_frames for tool in tools)
 
 
 def _comes_from_frames(graph: LiveGraph, parent: Node) -> bool:

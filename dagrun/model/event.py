@@ -49,6 +49,8 @@ class Opening:
         agreed: In a retry: the steps that came with a plan or a patch to which a person has agreed.
         written: In a retry: the steps that a planner wrote after it was shown what others can write, each with the
             sources of that.
+        elements: In a retry: the elements that are taken over of each for_each that is not taken over as a whole, by
+            their ids, each with its output.
     """
 
     __repr__ = short_repr
@@ -71,6 +73,7 @@ class Opening:
     guarded_tools: Mapping[str, str] = later_mapping()
     agreed: tuple[str, ...] = later(())
     written: Mapping[str, tuple[str, ...]] = later_mapping()
+    elements: Mapping[str, Outcome] = later_mapping()
 
 
 # With slots and not frozen: the hot path makes two events per step, and a frozen one takes four times as long to make.

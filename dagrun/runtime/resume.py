@@ -73,6 +73,8 @@ class Resumption:
         for node in nodes:  # all of them first: what follows from one may end the run
             if node.is_in_flight:
                 self._scheduler.end_interrupted(node)
+            elif node.children is not None:
+                self._record.take_over(node)
         self._line_up([node for node in nodes if node.state is State.READY])
         self._get_lost_outputs()
         for node in nodes:

@@ -26,7 +26,7 @@ from pydantic_core import from_json
 from dagrun.model import event as events
 from dagrun.model.codec.event_codec import Marks, encode, marks_of, with_marks
 from dagrun.model.event import AttemptEnded, Event, Opening, Reviewed, Spliced, StepSettled
-from dagrun.model.outcome import UNRECORDED
+from dagrun.model.outcome import UNRECORDED, Outcome, State
 from dagrun.model.patch import Add, Drop, Edit, Replace, Rewire, edit_as_dict
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
@@ -535,6 +535,10 @@ def without_secret_values(event: Event, secrets: Secrets) -> Event:
             return replace(event, outcome=replace(event.outcome, value=Unavailable(_reason(name))))
         case StepSettled() if name := _name_in(event.value, secrets):
             return replace(event, value=Unavailable(_reason(name)))
+        case events.RunStarted(opening=Opening() as opening) | events.RunResumed(opening=Opening() as opening):
+            names = {id_: _name_in(outcome.value, secrets) for id_, outcome in opening.elements.items()}
+            lost = {id_: Outcome(State.SUCCEEDED, Unavailable(_reason(name))) for id_, name in names.items() if name}
+            return replace(event, opening=replace(opening, elements={**opening.elements, **lost})) if lost else event
         case _:
             return event
 

@@ -43,7 +43,7 @@ from dagrun.model.plan import RetryRule
 from dagrun.model.planner import Trigger
 from dagrun.model.question import Answer, Asked, Question
 from dagrun.model.redaction.events import CLEANERS
-from dagrun.model.value import ArtifactStore, Stored, encode, join_stored
+from dagrun.model.value import ArtifactStore, Stored, Unavailable, encode, join_stored
 from dagrun.runtime.frame_files import opened
 from dagrun.runtime.record.failure_log import WATCHED, FailureLog, drop
 from dagrun.runtime.record.observers import Observer
@@ -58,6 +58,7 @@ _SUCCEEDED: Final = State.SUCCEEDED
 _NO_RETRY: Final = RetryRule(max_attempts=1)
 
 CLOSED: Final = "a person stopped the run after {}"
+TAKEN_OVER: Final = "taken over from run {}"
 
 
 class EventLog:
@@ -536,6 +537,7 @@ class Record(EventLog):
     def expand(self, node: Node, items: list[Stored]) -> None:
         """Record the elements of a for_each."""
         self.emit(StepExpanded(self.next_seq(), self.at(), node.id, tuple(items)))
+        self.take_over(node)
         if not items:
             self.join_elements(node)
 
@@ -543,11 +545,22 @@ class Record(EventLog):
         """Record that a for_each gets an element for each of *fan*, another one, as soon as that is there."""
         children = fan.children or []
         self.emit(StepExpanded(self.next_seq(), self.at(), node.id, (None,) * len(children), over=fan.id))
+        self.take_over(node)
         if not children:
             self.join_elements(node)
         for child in children:  # what has failed before
             if child.state.is_settled and child.state is not _SUCCEEDED and child.id not in self.graph.kept:
                 self.skips.take(self.skipping(child), 0)
+
+    def take_over(self, fan: Node) -> None:
+        """Settle the elements of a for_each that has its list, which the run that this one retries has done."""
+        done = self.graph.elements
+        for child in fan.children or () if done else ():
+            if child.id not in done or child.state.is_settled or child.latest is not None or child.is_gone:
+                continue
+            value = done[child.id]
+            if not isinstance(value, Unavailable) or not child.tool.effect.may_repeat:
+                self.settle(child, _SUCCEEDED, TAKEN_OVER.format(self.graph.parent), value=value)
 
     def _join(self, parent: Node | None) -> None:
         """End a for_each of which an element has ended, if that was the last."""

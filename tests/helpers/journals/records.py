@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from dagrun.errors import Problem
@@ -119,6 +120,10 @@ OPENING: Final = Opening(
     expires_at=1_800_000_000.5,
     version="0.6.0",
 )
+ELEMENTS: Final = {
+    "load[0]": Outcome(State.SUCCEEDED, b'{"total":7}'),
+    "load[2]": Outcome(State.SUCCEEDED, Unavailable("it holds the secret API_KEY")),
+}
 QUESTION: Final = Question(
     id="0f3c",
     kind=Asked.INPUT,
@@ -223,4 +228,5 @@ EXAMPLES: Final[tuple[Event, ...]] = (
     PlannerCalled(15, 1.3, 2, 0.25, 0, None, planner="OpenAIPlanner fast", notes="left: pay", prompt="8+1a2b3c4d"),
     events.HandedOn(15, 1.3, 0, 1, "OpenAIPlanner fast", "strong", HandOn.AMBIGUOUS_STEP, "step b: 0.2"),
     events.Spliced(7, 0.5, 3, "planner", "", EDITS, CONSEQUENCE, request=2, refused=(PROBLEM,)),
+    events.RunStarted(1, 0.0, "run-6", 2, "Total of Q4", 1_795_000_000.0, replace(OPENING, elements=ELEMENTS)),
 )
