@@ -67,6 +67,11 @@ def first_lines(text: str, count: int = 3, limit: int = 200) -> str:
     return shorten("\n".join(lines[:count]) + (" …" if len(lines) > count else ""), limit)
 
 
+def class_name(kind: type) -> str:
+    """Return the name of a class with its top package: ``redis.ConnectionError``, say."""
+    return f"{str(kind.__module__).partition('.')[0]}.{kind.__name__}"
+
+
 def listing(title: str, lines: Iterable[str], most: int = 15) -> str:
     """Return *title* with one indented line of at most 110 characters below it for each of the first *most* lines."""
     found = iter(lines)

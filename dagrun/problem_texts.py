@@ -152,6 +152,8 @@ SENTENCES: Mapping[str, str] = {
     "DR913": "the policy limits the {kind} {name}, which is not known here{hint}",
     "DR914": "the ceiling of {ceiling} does not bind {tool}: it names no {field}",
     "DR915": "nobody has answered: {question}",
+    "DR916": "step {step} asks for {count} attempts, and gets {limit}, as the policy says; only a plan that is made in "
+    "Python goes beyond its retry",
     "DR990": "there is more of the kind of {code}; only the first {limit} are listed",
 }
 

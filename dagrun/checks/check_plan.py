@@ -107,6 +107,7 @@ def find_problems(
         findings.add("DR108", WHOLE_PLAN, "steps", count=count, limit=policy.max_steps)
         return findings.problems(), None
     index = _check_ids(plan.steps, findings)
+    plan = _within(plan, policy, findings) if plan._source.is_text else plan
     named = executors_by_name(executors)
     context = context_of(
         plan, index, toolbox, policy, findings, inputs=inputs, executors=named, secrets=secrets, deps=deps
@@ -140,6 +141,15 @@ def find_problems(
         flow=labels,
         input_paths=tuple(context.sources.input_paths),
     )
+
+
+def _within(plan: Plan, policy: Policy, findings: Findings) -> Plan:
+    """Return a plan from a text with its retry rules within that of the policy."""
+    limit = policy.retry.max_attempts
+    for place, step in enumerate(plan.steps):
+        if step.retry is not None and step.retry.max_attempts > limit:
+            findings.add("DR916", place, "retry", step=step.id, count=step.retry.max_attempts, limit=limit)
+    return plan.model_copy(update={"steps": tuple(step.within(policy.retry) for step in plan.steps)})
 
 
 def _count_steps(plan: Plan) -> int:

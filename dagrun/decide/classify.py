@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from dagrun.decide.exception_text import (
     Redact,
     in_words,
+    leaves_of,
     name_of,
     only_of,
     place_in_words,
@@ -19,7 +20,16 @@ from dagrun.decide.exception_text import (
     text_of,
     with_error,
 )
-from dagrun.errors import DagrunError, ModelError, OverCeiling, StepCancelled, ToolError, ValueRefused, shorten
+from dagrun.errors import (
+    DagrunError,
+    ModelError,
+    OverCeiling,
+    StepCancelled,
+    ToolError,
+    ValueRefused,
+    class_name,
+    shorten,
+)
 from dagrun.model.executor import CallFailed, ResultRefused, StillRunning, WorkerDied, WorkerLost
 from dagrun.model.outcome import ErrorKind, Failure
 from dagrun.model.redaction.redactor import REDACTOR, Redactor
@@ -30,6 +40,7 @@ MAX_MESSAGE: Final = 300
 
 _TIMEOUT: Final = (ErrorKind.TIMEOUT, True)
 _CONNECTION: Final = (ErrorKind.CONNECTION, True)
+_BUSY: Final = (ErrorKind.SERVER, True)
 _PERMISSION: Final = (ErrorKind.PERMISSION, False)
 _EXCEPTION: Final = (ErrorKind.EXCEPTION, False)
 _FORBIDDEN: Final = (ErrorKind.FORBIDDEN_EXCEPTION, False)
@@ -64,39 +75,92 @@ _KINDS: Final[Mapping[str, tuple[ErrorKind, bool]]] = {
     "requests.Timeout": _TIMEOUT,
     "requests.ConnectionError": _CONNECTION,
     "aiohttp.ClientConnectionError": _CONNECTION,
+    **dict.fromkeys(("redis.ConnectionError", "valkey.ConnectionError"), _CONNECTION),
+    **dict.fromkeys(("redis.TimeoutError", "valkey.TimeoutError"), _TIMEOUT),
+    **dict.fromkeys(("redis.AuthenticationError", "valkey.AuthenticationError"), _PERMISSION),
+    **dict.fromkeys(("redis.AuthorizationError", "valkey.AuthorizationError"), _PERMISSION),
+    **dict.fromkeys(("redis.TryAgainError", "redis.ClusterDownError", "redis.ReadOnlyError"), _BUSY),
+    **dict.fromkeys(("psycopg.OperationalError", "psycopg2.OperationalError"), _CONNECTION),  # without an SQLSTATE
+    **dict.fromkeys(("psycopg_pool.PoolTimeout", "sqlalchemy.TimeoutError"), _TIMEOUT),
 }
+# Classes that say too little by themselves: the same, where the text of the exception holds these words.
+_BY_TEXT: Final[Mapping[str, tuple[str, tuple[ErrorKind, bool]]]] = {
+    "sqlite3.OperationalError": ("is locked", _BUSY),
+    "asyncpg.InterfaceError": ("connection is closed", _CONNECTION),
+    "psycopg2.InterfaceError": ("already closed", _CONNECTION),
+}
+# Where a library holds the exception of a database driver that it has caught.
+_WRAPPERS: Final = {"sqlalchemy.DBAPIError": "orig", "django.Error": "__cause__"}
+# SQLSTATE, besides class 08, connections: no serialization, deadlock, no lock, shutdown, crash, start, too many
+# connections.
+_BUSY_STATES: Final = frozenset(("40001", "40P01", "55P03", "57P01", "57P02", "57P03", "53300"))
+# Drivers of MySQL and MariaDB, and the numbers of errors that pass: too many connections (also of one user), shutdown,
+# no lock in time, deadlock, killed; no connection, lost, or closed (0).
+_MYSQL: Final = ("pymysql.", "asyncmy.", "MySQLdb.", "mysql.")
+_BUSY_NUMBERS: Final = frozenset((0, 1040, 1203, 1053, 1205, 1213, 1927, 2002, 2003, 2006, 2013, 2055))
 
 
-def classify(error: BaseException, tool: Tool[..., Any], redactor: Redactor | None = None) -> Failure:
+def classify(
+    error: BaseException, tool: Tool[..., Any], redactor: Redactor | None = None, retry_on: Collection[str] = ()
+) -> Failure:
     """Turn *error* into a `Failure`, which has the exception itself, with its frames: see `drop_frames`.
 
     Args:
         error: The exception of a call of *tool* or of its executor. Its methods may raise, and its text may be huge.
         tool: The tool that was called.
         redactor: Redacts the text before it is cut; `None` for the redactor of the current run.
+        retry_on: The classes of exceptions that are transient by the retry rule of the step, as "package.Class".
     """
-    if isinstance(error, CallFailed):
-        return error.failure
+    if isinstance(error, CallFailed):  # in another place: its base classes and its package are not known here
+        is_named = error.failure.error in {name.rpartition(".")[2] for name in retry_on}
+        return replace(error.failure, is_transient=True) if is_named else error.failure
     shown = (redactor or REDACTOR.get()).text
-    return with_error(_Words(tool, error, shown).failure(), error)
+    return with_error(_Words(tool, error, shown, frozenset(retry_on)).failure(), error)
 
 
 class _Words:
     """Classifies one exception, and puts it into words."""
 
-    __slots__ = ("error", "shown", "tool")
+    __slots__ = ("error", "retry_on", "shown", "tool")
 
-    def __init__(self, tool: Tool[..., Any], error: BaseException, shown: Redact) -> None:
+    def __init__(self, tool: Tool[..., Any], error: BaseException, shown: Redact, retry_on: frozenset[str]) -> None:
         self.tool = tool
         self.error = error
         self.shown = shown
+        self.retry_on = retry_on
 
     def failure(self) -> Failure:
-        error = self.error
-        if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        only = only_of(self.error)
+        if only is not self.error:
             # A task group around one failing call. The tool does not vouch for the other tasks of the group, though.
-            inner = _Words(self.tool, only_of(error), self.shown)
-            return replace(inner.failure(), nothing_happened=False)
+            return replace(self._part(only), nothing_happened=False)
+        failure = self._of_group(only) if isinstance(only, BaseExceptionGroup) else self._of_one()
+        is_wanted = isinstance(only, Exception) and self._is_to_retry(only)
+        return replace(failure, is_transient=True) if is_wanted else failure
+
+    def _part(self, error: BaseException) -> Failure:
+        return _Words(self.tool, error, self.shown, self.retry_on).failure()
+
+    def _of_group(self, group: BaseException) -> Failure:
+        """Classify several exceptions at once: they are transient if each of them is."""
+        longest: Failure | None = None
+        for leaf in leaves_of(group):
+            part = self._part(leaf)
+            if not part.is_transient or part.kind is ErrorKind.PERMISSION:
+                return self._of_one()
+            if longest is None or (part.retry_after or 0) > (longest.retry_after or 0):
+                longest = part
+        assert longest is not None  # a group has at least one
+        return self._of(longest.kind, is_transient=True, retry_after=longest.retry_after)
+
+    def _is_to_retry(self, error: Exception) -> bool:
+        """Whether the tool or the retry rule says that such an exception is transient."""
+        is_named = not self.retry_on.isdisjoint(map(class_name, type(error).__mro__))
+        test = self.tool.retry_on
+        return is_named or (test is not None and bool(quietly(lambda: test(error))))
+
+    def _of_one(self) -> Failure:
+        error = self.error
         match error:
             case CallFailed():
                 return error.failure
@@ -151,9 +215,7 @@ class _Words:
 
     def _from_class(self) -> Failure:
         error, tool = self.error, self.tool
-        names = (f"{str(kind.__module__).partition('.')[0]}.{kind.__name__}" for kind in type(error).__mro__)
-        default = _EXCEPTION if isinstance(error, Exception) else _FORBIDDEN
-        kind, is_transient = next((_KINDS[name] for name in names if name in _KINDS), default)
+        kind, is_transient = _kind_of(error)
         match kind:
             case ErrorKind.FORBIDDEN_EXCEPTION:
                 text = f"{tool.name} raised {name_of(error)}, which would have ended more than this step"
@@ -188,6 +250,28 @@ class _Words:
     def _place(self) -> str:
         """Return the place in the user's code; empty for an error of dagrun's own, which is about another place."""
         return "" if isinstance(self.error, DagrunError) else place_in_words(self.error)
+
+
+def _kind_of(error: BaseException) -> tuple[ErrorKind, bool]:
+    """Return what the class of an exception says, and the codes of databases in it."""
+    names = [class_name(kind) for kind in type(error).__mro__]
+    inner = next((_attribute(error, _WRAPPERS[name]) for name in names if name in _WRAPPERS), None)
+    if isinstance(inner, BaseException):
+        if _attribute(error, "connection_invalidated") is True:  # as SQLAlchemy has found out
+            return _CONNECTION
+        error, names = inner, [class_name(kind) for kind in type(inner).__mro__]
+    if any(name.startswith(_MYSQL) for name in names):
+        number = _attribute(error, "errno") or quietly(lambda: error.args[0])
+        return _BUSY if type(number) is int and number in _BUSY_NUMBERS else _EXCEPTION
+    state = _attribute(error, "sqlstate") or _attribute(error, "pgcode")
+    if isinstance(state, str):
+        return _CONNECTION if state.startswith("08") else _BUSY if state in _BUSY_STATES else _EXCEPTION
+    for name in names:
+        if name in _BY_TEXT and _BY_TEXT[name][0] in text_of(error):
+            return _BY_TEXT[name][1]
+        if name in _KINDS:
+            return _KINDS[name]
+    return _EXCEPTION if isinstance(error, Exception) else _FORBIDDEN
 
 
 def _status(error: BaseException) -> int | None:

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
+from pydantic.json_schema import SkipJsonSchema
 
-from dagrun.errors import fields_repr, listing, shorten
+from dagrun.errors import class_name, fields_repr, listing, shorten
 from dagrun.faces import notebook_bundle
 from dagrun.model.condition import Condition
 from dagrun.model.python_plans.plan_text import plan_as_json, plan_as_python, plan_as_yaml
@@ -38,8 +39,23 @@ class TerseModel(BaseModel):
                 yield name, value
 
 
+def _names_of_classes(given: Any) -> Any:
+    classes = [given] if isinstance(given, type | str) else given
+    return [class_name(each) if isinstance(each, type) else each for each in classes]
+
+
+if TYPE_CHECKING:
+    ClassNames = Sequence[Any]  # classes, or one; the model stores their names
+else:
+    ClassNames = Annotated[SkipJsonSchema[Names], BeforeValidator(_names_of_classes)]
+
+
 class RetryRule(TerseModel):
-    """When to try a step again. Times are in seconds; ``None`` means no limit."""
+    """When to try a step again. Times are in seconds; ``None`` means no limit.
+
+    *retry_on* names exceptions that are transient beside those that are by themselves: classes, or their names with
+    their top package (``redis.ReadOnlyError``), as they are recorded. A function is declared with a tool.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
@@ -47,12 +63,23 @@ class RetryRule(TerseModel):
     first_delay: float = Field(default=0.5, ge=0, allow_inf_nan=False)
     factor: float = Field(default=2.0, ge=1, allow_inf_nan=False)
     max_delay: float | None = Field(default=30.0, ge=0, allow_inf_nan=False)
+    retry_on: ClassNames = ()
+
+    def within(self, limit: RetryRule) -> RetryRule:
+        """Return the rule with no more attempts, no longer delays and no more exceptions than *limit* allows."""
+        lower: dict[str, Any] = {"retry_on": tuple(name for name in self.retry_on if name in limit.retry_on)}
+        for name in ("max_attempts", "first_delay", "factor", "max_delay"):
+            own, most = getattr(self, name), getattr(limit, name)
+            lower[name] = most if own is None or (most is not None and own > most) else own
+        lower = {name: value for name, value in lower.items() if value != getattr(self, name)}
+        return self.model_copy(update=lower) if lower else self
 
 
 class Step(TerseModel):
     """One call of one tool, with arguments.
 
-    A step can make the policy stricter, never looser.
+    A step can make the policy stricter, never looser; but the *retry* of a step that the host makes in Python counts as
+    it is.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
@@ -93,6 +120,12 @@ class Step(TerseModel):
         """Whether *default* was given; a null counts as given."""
         return "default" in self.model_fields_set
 
+    def within(self, limit: RetryRule) -> Step:
+        """Return the step with a retry rule within *limit*, that of the policy: the host's own steps may go beyond."""
+        if self.retry is None or (rule := self.retry.within(limit)) is self.retry:
+            return self
+        return self.model_copy(update={"retry": rule})
+
 
 if TYPE_CHECKING:
     Steps = Sequence[Step]
@@ -107,10 +140,12 @@ class PlanSource:
     Attributes:
         ids: The id of each step, by the `PlannedStep`.
         tools: The tools that the steps call, each once.
+        is_text: Whether the plan was read from a text, so that nobody knows who wrote it.
     """
 
     ids: Mapping[Any, str] = field(default_factory=dict)
     tools: tuple[Any, ...] = ()
+    is_text: bool = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PlanSource)

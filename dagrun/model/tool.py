@@ -14,7 +14,7 @@ from dagrun.model.effect import Effect
 from dagrun.model.flow.marks import Marks, checked_mark
 from dagrun.model.python_plans.planned_values import PlannedValue
 from dagrun.model.python_plans.step_maker import ElementsMaker, StepMaker, StepOptions
-from dagrun.model.signature import Arguments, Output, arguments_of, output_of, summary_of
+from dagrun.model.signature import Arguments, Output, arguments_of, output_of, refuse_async, summary_of
 from dagrun.model.value import MAX_VALUE_BYTES
 
 P = ParamSpec("P")
@@ -23,6 +23,7 @@ R_co = TypeVar("R_co", covariant=True)  # pyright infers a type of coroutine of 
 T = TypeVar("T")
 ExecutorName = Literal["coroutine", "thread", "process"]
 SaidBy = Literal["host", "hint", "nobody"]
+RetryOn = type[Exception] | Sequence[type[Exception]] | Callable[[Exception], bool]
 
 MAX_NAME: Final = 128  # characters, as many as servers of tools may use
 # Where the functions of tools on record are, by their names, which pass the check for worker processes.
@@ -73,6 +74,8 @@ class Tool(Generic[P, R_co]):
         reconcile_after: Seconds after the cut of a call before a `False` of *reconcile* counts: many servers finish a
             call whose connection is gone. Before that, *reconcile* is asked again. By default twice the time limit of
             the attempt, and at least 30 s.
+        retry_on: Whether an exception of the tool is transient, beside those that are by themselves. Declared as a
+            class of exceptions, several of them, or a plain function of an exception that returns true or false.
         max_tokens: The most tokens that a call can use; `None` if there is no bound.
         max_cost: The most that a call can cost; `None` if there is no bound.
         output_limit: The most bytes of JSON that a call may return; 1 MiB if nothing is said. If the tool is declared
@@ -108,6 +111,7 @@ class Tool(Generic[P, R_co]):
     fallback: str | None = None
     reconcile: Callable[..., Any] | None = None
     reconcile_after: float | None = None
+    retry_on: Callable[[Exception], bool] | None = None
     max_tokens: int | None = None
     max_cost: float | None = None
     output_limit: int = MAX_VALUE_BYTES
@@ -225,6 +229,7 @@ def tool(
     fallback: str | None = ...,
     reconcile: Callable[..., Any] | None = ...,
     reconcile_after: float | None = ...,
+    retry_on: RetryOn | None = ...,
     max_tokens: int | None = ...,
     max_cost: float | None = ...,
     output_limit: int = ...,
@@ -377,8 +382,8 @@ _LIMITS = ("timeout", "max_tokens", "max_cost", "output_limit")
 _FLOW = ("untrusted", "private", "outbound")
 _OPTIONS = frozenset(
     (
-        *(*_LIMITS, *_FLOW, "pool", "needs_approval", "fallback", "reconcile", "reconcile_after", "version"),
-        *("stream_safe", "cache", "batch"),
+        *(*_LIMITS, *_FLOW, "pool", "needs_approval", "fallback", "reconcile", "reconcile_after", "retry_on"),
+        *("version", "stream_safe", "cache", "batch"),
     )
 )
 
@@ -401,4 +406,16 @@ def _checked_options(function: Callable[..., Any], options: dict[str, Any]) -> d
     for name in _FLOW:
         if name in options:
             options[name] = checked_mark(function.__name__, name, options[name])
+    if options.get("retry_on") is not None:
+        options["retry_on"] = _retry_test(function.__name__, options["retry_on"])
     return options
+
+
+def _retry_test(name: str, retry_on: Any) -> Callable[[Exception], bool]:
+    if not isinstance(retry_on, type | tuple | list):
+        refuse_async(retry_on, f"{name}: retry_on")
+        return retry_on  # type: ignore[no-any-return]
+    classes = (retry_on,) if isinstance(retry_on, type) else tuple(retry_on)
+    if not all(isinstance(each, type) and issubclass(each, Exception) for each in classes):
+        raise ContractError(f"{name}: retry_on is classes of exceptions or a function, got {retry_on!r}")
+    return lambda error: isinstance(error, classes)

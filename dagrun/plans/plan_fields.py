@@ -39,9 +39,11 @@ def validate_plan(tree: Any) -> tuple[Plan | None, list[Problem]]:
         The plan, or `None` if a field is wrong; and the problems.
     """
     try:
-        return Plan.model_validate(tree), []
+        plan = Plan.model_validate(tree)
     except ValidationError as error:
         return None, faults_of(error, tree)
+    plan._source.is_text = True
+    return plan, []
 
 
 def faults_of(error: ValidationError, tree: Any, model: type[BaseModel] = Plan) -> list[Problem]:

@@ -3,25 +3,30 @@
 import asyncio
 import concurrent.futures
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
 from email.message import Message
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.error import HTTPError, URLError
 
 import anyio
+import asyncpg
 import httpx
 import httpx2
 import openai
+import psycopg
 import pytest
 import trio
 from pydantic import TypeAdapter, ValidationError
 
 from dagrun.decide.classify import MAX_MESSAGE, classify
-from dagrun.errors import StepCancelled, ToolError, ValueRefused
+from dagrun.errors import ContractError, StepCancelled, ToolError, ValueRefused
 from dagrun.model.executor import CallFailed, ResultRefused, StillRunning, WorkerDied, WorkerLost
 from dagrun.model.outcome import ErrorKind, Failure
+from dagrun.model.plan import RetryRule
 from dagrun.model.tool import make_tool
 
 
@@ -108,6 +113,135 @@ def test_class_decides_kind_and_whether_to_try_again(error: BaseException, kind:
     assert (failure.kind, failure.is_transient, failure.nothing_happened) == (kind, is_transient, False)
     assert failure.error == type(error).__name__
     assert failure.message
+
+
+def database_error(package: str, name: str, *args: object, base: type[Exception] = Exception, **facts: Any) -> Any:
+    """An exception of a database driver that is not installed here."""
+    return type(name, (base,), {"__module__": f"{package}.errors", **facts})(*args)
+
+
+def locked_sqlite() -> Exception:
+    """What the driver itself raises when another connection writes."""
+    with TemporaryDirectory() as folder:
+        first, second = (sqlite3.connect(f"{folder}/a.db", timeout=0, isolation_level=None) for _ in range(2))
+        try:
+            first.execute("BEGIN IMMEDIATE")
+            second.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            return error
+        finally:
+            first.close()
+            second.close()
+    raise AssertionError("it was not locked")
+
+
+def closed_asyncpg() -> Exception:
+    return asyncpg.InterfaceError("cannot call Connection.fetch(): connection is closed")
+
+
+def wrapped(package: str, name: str, where: str, inner: Exception, **facts: Any) -> Any:
+    error = database_error(package, name, "text", **facts)
+    setattr(error, where, inner)
+    return error
+
+
+REDIS_LOST = database_error("redis", "ConnectionError", "lost")
+
+DATABASES: list[tuple[BaseException, ErrorKind, bool]] = [
+    (locked_sqlite(), ErrorKind.SERVER, True),
+    (sqlite3.OperationalError("database table is locked: rows"), ErrorKind.SERVER, True),
+    (sqlite3.OperationalError("no such table: rows"), ErrorKind.EXCEPTION, False),
+    (REDIS_LOST, ErrorKind.CONNECTION, True),
+    (database_error("redis", "BusyLoadingError", "loading", base=type(REDIS_LOST)), ErrorKind.CONNECTION, True),
+    (database_error("redis", "TimeoutError", "late"), ErrorKind.TIMEOUT, True),
+    (database_error("redis", "ClusterDownError", "down"), ErrorKind.SERVER, True),
+    (database_error("redis", "AuthenticationError", "no", base=type(REDIS_LOST)), ErrorKind.PERMISSION, False),
+    (database_error("redis", "ResponseError", "wrong type"), ErrorKind.EXCEPTION, False),
+    (database_error("valkey", "ConnectionError", "lost"), ErrorKind.CONNECTION, True),
+    (asyncpg.ConnectionDoesNotExistError("closed amid the operation"), ErrorKind.CONNECTION, True),
+    (asyncpg.CannotConnectNowError("starting"), ErrorKind.SERVER, True),
+    (asyncpg.DeadlockDetectedError("deadlock"), ErrorKind.SERVER, True),
+    (asyncpg.SerializationError("could not serialize"), ErrorKind.SERVER, True),
+    (asyncpg.TooManyConnectionsError("too many"), ErrorKind.SERVER, True),
+    (asyncpg.UniqueViolationError("twice"), ErrorKind.EXCEPTION, False),
+    (closed_asyncpg(), ErrorKind.CONNECTION, True),
+    (asyncpg.InterfaceError("another operation is in progress"), ErrorKind.EXCEPTION, False),
+    (psycopg.OperationalError("connection failed"), ErrorKind.CONNECTION, True),
+    (psycopg.errors.SerializationFailure("no"), ErrorKind.SERVER, True),
+    (psycopg.errors.DeadlockDetected("no"), ErrorKind.SERVER, True),
+    (psycopg.errors.DiskFull("no"), ErrorKind.EXCEPTION, False),  # an OperationalError, too
+    (psycopg.errors.UniqueViolation("no"), ErrorKind.EXCEPTION, False),
+    (database_error("psycopg2", "OperationalError", "server closed the connection"), ErrorKind.CONNECTION, True),
+    (database_error("psycopg2", "InterfaceError", "connection already closed"), ErrorKind.CONNECTION, True),
+    (database_error("psycopg2", "DeadlockDetected", pgcode="40P01"), ErrorKind.SERVER, True),
+    (database_error("pymysql", "OperationalError", 1213, "deadlock"), ErrorKind.SERVER, True),
+    (database_error("pymysql", "OperationalError", 1045, "denied"), ErrorKind.EXCEPTION, False),
+    (database_error("asyncmy", "OperationalError", 2013, "lost"), ErrorKind.SERVER, True),
+    (database_error("mysql", "DatabaseError", "text", errno=1205, sqlstate="HY000"), ErrorKind.SERVER, True),
+    (database_error("mylib", "OperationalError", 1213, "no driver"), ErrorKind.EXCEPTION, False),
+    (wrapped("sqlalchemy", "DBAPIError", "orig", locked_sqlite()), ErrorKind.SERVER, True),
+    (wrapped("sqlalchemy", "DBAPIError", "orig", asyncpg.DeadlockDetectedError("no")), ErrorKind.SERVER, True),
+    (wrapped("sqlalchemy", "DBAPIError", "orig", sqlite3.IntegrityError("no")), ErrorKind.EXCEPTION, False),
+    (
+        wrapped("sqlalchemy", "DBAPIError", "orig", ValueError("no"), connection_invalidated=True),
+        ErrorKind.CONNECTION,
+        True,
+    ),
+    (database_error("sqlalchemy", "TimeoutError", "the pool is empty"), ErrorKind.TIMEOUT, True),
+    (wrapped("django", "Error", "__cause__", psycopg.OperationalError("lost")), ErrorKind.CONNECTION, True),
+]
+
+
+@pytest.mark.parametrize(("error", "kind", "is_transient"), DATABASES, ids=lambda value: type(value).__name__)
+def test_database_that_is_busy_or_gone_is_transient(error: BaseException, kind: ErrorKind, is_transient: bool) -> None:
+    """A lock, a deadlock and a lost connection pass; a wrong statement and a wrong password do not."""
+    failure = of(error)
+    assert (failure.kind, failure.is_transient, failure.nothing_happened) == (kind, is_transient, False)
+
+
+class Busy(Exception):
+    """Of a library of the host."""
+
+
+@pytest.mark.parametrize(
+    ("retry_on", "is_transient"),
+    [
+        (Busy, True),
+        ((KeyError, Busy), True),
+        (Exception, True),
+        (KeyError, False),
+        (lambda error: "later" in str(error), True),
+        (lambda error: 1 / 0, False),
+    ],
+    ids=["class", "classes", "all", "another", "function", "function that raises"],
+)
+def test_tool_says_which_of_its_exceptions_are_transient(retry_on: Any, is_transient: bool) -> None:
+    """By class or by function, alone or in a group; a function that raises says nothing."""
+    tool = make_tool(fetch, retry_on=retry_on)
+    for error in (Busy("later"), ExceptionGroup("", [Busy("later"), TimeoutError()])):
+        assert (classify(error, tool).is_transient, classify(error, TOOL).is_transient) == (is_transient, False)
+    assert not classify(SystemExit(), tool).is_transient  # no exception of a tool
+
+
+@pytest.mark.parametrize(
+    "retry_on", [KeyboardInterrupt, (ValueError, 3), 3, anyio.sleep], ids=["class", "classes", "number", "async"]
+)
+def test_tool_cannot_declare_nonsense_as_transient(retry_on: Any) -> None:
+    with pytest.raises(ContractError, match="fetch: retry_on"):
+        make_tool(fetch, retry_on=retry_on)
+
+
+def test_retry_rule_names_classes_and_their_bases() -> None:
+    """By name, so that it can be recorded; where a worker process has sent only the class, its package is not known."""
+    rule = RetryRule(retry_on=[Busy, sqlite3.Error])
+    assert RetryRule.model_validate_json(rule.model_dump_json()) == rule
+    assert rule.retry_on == ("test_classify.Busy", "sqlite3.Error")
+    assert RetryRule.model_validate({"retry_on": Busy}).retry_on == ("test_classify.Busy",)
+    for error in (Busy("no"), sqlite3.IntegrityError("no"), ExceptionGroup("", [Busy("no"), TimeoutError()])):
+        assert classify(error, TOOL, None, rule.retry_on).is_transient
+    assert not classify(ValueError("no"), TOOL, None, rule.retry_on).is_transient
+    away = CallFailed(Failure(ErrorKind.EXCEPTION, "no", "Busy"))
+    assert (classify(away, TOOL, None, rule.retry_on).is_transient, of(away).is_transient) == (True, False)
 
 
 @pytest.mark.parametrize("make", [lambda s: status_error(httpx, s), lambda s: status_error(httpx2, s), sdk_error])
@@ -205,7 +339,18 @@ def test_group_of_one_means_what_is_in_it_but_vouches_for_nothing() -> None:
     """Every task group wraps its error; but the tasks beside the one that failed may have done something."""
     failure = of(ExceptionGroup("unhandled", [ExceptionGroup("unhandled", [ToolError("busy", retryable=True)])]))
     assert (failure.kind, failure.is_transient, failure.nothing_happened) == (ErrorKind.TOOL, True, False)
-    assert of(ExceptionGroup("", [TimeoutError(), TimeoutError()])).kind is ErrorKind.EXCEPTION
+
+
+def test_group_is_transient_if_all_in_it_are() -> None:
+    """When a server goes away, several children of a task group fail in one turn of the loop."""
+    soon, later = ToolError("busy", retryable=True, retry_after=2), ToolError("busy", retryable=True, retry_after=7)
+    lost, refused = ConnectionResetError("reset"), ToolError("no", retryable=True, permission=True)
+    deep = of(ExceptionGroup("", [lost, ExceptionGroup("", [later, ExceptionGroup("", [soon, TimeoutError()])])]))
+    assert (deep.kind, deep.is_transient, deep.retry_after, deep.nothing_happened) == (ErrorKind.TOOL, True, 7.0, False)
+    assert of(ExceptionGroup("", [lost, TimeoutError()])).is_transient
+    for final in (ValueError("no"), ToolError("no"), refused, asyncio.CancelledError(), SystemExit()):
+        group = of(BaseExceptionGroup("", [lost, BaseExceptionGroup("", [TimeoutError(), final])]))
+        assert (group.is_transient, group.kind) == (False, of(BaseExceptionGroup("", [lost, final])).kind)
 
 
 def test_deeply_nested_group_is_unwrapped() -> None:

@@ -135,6 +135,8 @@ class Edits:
             if node is None:
                 return
             self._sort(place, edit, node)
+        if isinstance(edit, Add | Replace) and self.new[edit.step.id][1] is not edit.step:
+            edit = self._as_carried_out(edit)  # with the retry rule that counts
         self.carried_out.append(edit)
 
     def _as_carried_out(self, edit: AnyEdit) -> AnyEdit:
@@ -187,9 +189,10 @@ class Edits:
         if step.id in self.new:
             self._findings.add("DR402", place, "step.id", id=repr(step.id[:200]))
             return
-        self.new[step.id] = (place, step)
+        policy = self._graph.plan.policy
+        self.new[step.id] = (place, step.within(policy.retry) if self._is_from_planner else step)
         if self._is_from_planner:
-            rules.check_retries(step, self._graph.plan.policy, place, self._findings)
+            rules.check_retries(step, policy, place, self._findings)
 
 
 class _Present(Collection[str]):

@@ -12,7 +12,7 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire, rename_in_output, rename_in_step
-from dagrun.model.plan import Plan
+from dagrun.model.plan import Plan, RetryRule, Step
 
 MAX_ID = 48
 
@@ -39,7 +39,9 @@ def patch_of(graph: LiveGraph, plan: Plan, base: int | None = None, known: Colle
     present = {node.id: node for node in graph.planned()}
     done = {id_ for id_, node in present.items() if node.state is State.SUCCEEDED}
     late = done.difference(done if known is None else known)
-    kept = {step.id for step in plan.steps if step.id in present and _is_same(present[step.id].plan.step, step)} | late
+    limit = graph.plan.policy.retry  # what its author has written may have been kept within it
+    same = [step.id for step in plan.steps if step.id in present and _is_kept(present[step.id].plan.step, step, limit)]
+    kept = {*same, *late}
     kept -= _over_again(present, kept)
     kept -= _done_again(present, kept, [step.id for step in plan.steps if step.id not in kept])
     names = _new_names(graph, [step.id for step in plan.steps if step.id not in kept])
@@ -62,6 +64,10 @@ def patch_of(graph: LiveGraph, plan: Plan, base: int | None = None, known: Colle
     if _is_same(output, written):
         return Patch(edits=tuple(edits), base=base, reason="a new plan", confidence=plan.confidence)
     return Patch(edits=tuple(edits), base=base, reason="a new plan", confidence=plan.confidence, output=output)
+
+
+def _is_kept(old: Step, new: Step, limit: RetryRule) -> bool:
+    return _is_same(old, new) or (new.retry is not None and _is_same(old, new.within(limit)))
 
 
 def _is_same(one: Any, other: Any) -> bool:

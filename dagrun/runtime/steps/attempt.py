@@ -253,9 +253,14 @@ class Attempts:
                 if _is_asked_for(slot, error):
                     raise
                 return self._foreign_cancellation(slot, error)
-            return self._failed(slot, State.FAILED, classify(error, slot.tool, self._graph.plan.redactor))
+            return self._raised(slot, error)
         finally:
             scope.is_inside = False
+
+    def _raised(self, slot: Slot, error: BaseException) -> Outcome:
+        plan = self._graph.plan
+        rule = slot.node.plan.step.retry or plan.policy.retry
+        return self._failed(slot, State.FAILED, classify(error, slot.tool, plan.redactor, rule.retry_on))
 
     def _traced(self, slot: Slot, name: str, call: ToolCall, context: Context) -> Coroutine[Any, Any, object]:
         """Begin the span of a call, if there are traces, and return its coroutine."""

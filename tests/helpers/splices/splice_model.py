@@ -136,7 +136,12 @@ class _Reader:
     def _come(self, step: Step) -> None:
         if step.id in self.change.new:
             self.change.faults.add("DR402")
-        self.change.new[step.id] = as_json(step)
+        definition = self.change.new[step.id] = as_json(step)
+        if self.origin == "planner" and step.retry is not None:  # no planner waits longer than the policy
+            for name in ("first_delay", "factor", "max_delay"):
+                own, most = getattr(step.retry, name), getattr(self.graph.plan.policy.retry, name)
+                if most is not None and (own is None or own > most):
+                    definition["retry"][name] = most
 
     def _change_dependents(self) -> None:
         change = self.change

@@ -25,6 +25,7 @@ from dagrun import (
     StaticPlanner,
     Status,
     Step,
+    ToolError,
 )
 from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import CannotPlan, ModelError, OverCeiling, Problem
@@ -236,6 +237,27 @@ async def test_what_is_wrong_with_the_whole_is_found_at_its_end(script: list[Any
     assert code in {problem.code for refusal in planner.briefs[1].refused for problem in refusal.problems}
     assert (result.status, result.reason) == (Status.FAILED, "there is no plan: the planner cannot: enough")
     assert code in {problem.code for problem in result.problems}
+
+
+async def test_a_planner_does_not_make_retries_wait_longer_than_the_policy_does() -> None:
+    """A step is kept when the planner writes the same once more: it is the step that it wrote."""
+    flaky, bad = scripted("flaky", ToolError("busy", retryable=True), 1), scripted("bad", ValueError("no"))
+    loose = dagrun.RetryRule(first_delay=60, factor=9, max_delay=None, retry_on=[ValueError])
+    limit = dagrun.RetryRule(first_delay=1.0, factor=2.0, max_delay=4.0)
+    steps = [Step(id="flaky", tool="flaky", retry=loose), Step(id="bad", tool="bad", depends_on=["flaky"])]
+    better = Plan(steps=[steps[0], nap("good", 1.0, "flaky")])
+
+    streamed = await run(Writer(steps), flaky, bad, retry=limit)
+    whole_ones = await run(Says(Plan(steps=steps), better), flaky, bad, retry=limit)
+
+    for result in (streamed, whole_ones):
+        assert result.plan.current.steps[0].retry == limit
+        assert result.makespan <= 1 + 1  # at most a second of back-off
+    assert {name: str(step.state) for name, step in whole_ones.steps.items()} == {
+        "flaky": "succeeded",
+        "bad": "failed",
+        "good": "succeeded",
+    }
 
 
 async def test_an_answer_that_breaks_off_is_no_plan() -> None:

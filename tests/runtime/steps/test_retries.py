@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import dagrun
 from dagrun import RetryRule, State, Status, Step, ToolContext, ToolError
 from dagrun.model.outcome import ErrorKind, Recovery
 from dagrun.model.tool import make_tool
@@ -79,6 +80,45 @@ async def test_the_rule_of_the_step_comes_before_that_of_the_policy() -> None:
     )
 
     assert len(flaky.calls) == 1
+
+
+@pytest.mark.parametrize("effect", ["read", "idempotent", "effectful"])
+async def test_what_the_host_calls_transient_is_tried_again_where_the_effect_allows_it(effect: str) -> None:
+    """By the tool, by the rule of the policy, by that of the step; an effect is not made twice by it."""
+    by_tool = scripted("by_tool", KeyError("no"), 1, effect=effect, retry_on=KeyError)
+    by_rule = scripted("by_rule", KeyError("no"), 1, effect=effect)
+    by_step = scripted("by_step", ValueError("no"), 1, effect=effect)
+    steps = [Step(id=name, tool=name) for name in ("by_tool", "by_rule")]
+    steps.append(Step(id="by_step", tool="by_step", retry=RetryRule(retry_on=[ValueError])))
+
+    result = await run(*steps, tools=(by_tool, by_rule, by_step), retry=RetryRule(retry_on=[LookupError]))
+
+    expected = ("unknown", 1) if effect == "effectful" else ("succeeded", 2)
+    assert {(str(step.state), len(step.attempts)) for step in result.steps.values()} == {expected}
+
+
+async def test_a_plan_that_is_read_from_a_text_does_not_loosen_the_rule_of_the_policy() -> None:
+    """A model may have written it; a step that the host makes in Python counts as it is, and any rule may be stricter.
+
+    The plan of a text is within the policy wherever it is seen, so a run that is resumed decides likewise."""
+    limit = RetryRule(max_attempts=2, first_delay=1, factor=2, max_delay=4, retry_on=[KeyError])
+    loose = RetryRule(max_attempts=9, first_delay=3, factor=3, max_delay=None, retry_on=[KeyError, ValueError])
+    strict = RetryRule(max_attempts=1, first_delay=0.5, factor=1, max_delay=2)
+    steps = [Step(id="loose", tool="flaky", retry=loose), Step(id="strict", tool="flaky", retry=strict)]
+    policy, flaky = dagrun.Policy(retry=limit), scripted("flaky", BUSY)
+    host = dagrun.check(dagrun.Plan(steps=steps), [flaky.tool], policy=policy)
+
+    for plan in (host.plan.to_json(), dagrun.read_plan(host.plan.to_json())):
+        checked = dagrun.check(plan, [flaky.tool], policy=policy)
+        assert [step.retry for step in checked.plan.steps] == [limit, strict]
+        assert [checked.steps[name].step.retry for name in ("loose", "strict")] == [limit, strict]
+        assert [str(problem) for problem in checked.advice if problem.code == "DR916"] == [
+            "DR916 steps[0].retry: step loose asks for 9 attempts, and gets 2, as the policy says; only a plan that is "
+            "made in Python goes beyond its retry"
+        ]
+        result = await dagrun.run(checked)
+        assert [len(step.attempts) for step in result.steps.values()] == [2, 1]
+    assert [step.step.retry for step in host.steps.values()] == [loose, strict]
 
 
 async def test_retry_after_is_honoured() -> None:
