@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _LEAST_TOKEN: Final = 16  # characters
+# Less than the 3 s that Hypercorn gives open responses; about as often as the list of runs asks for news (every 3 s).
+_STREAM_SECONDS: Final = 2.5
 
 
 class RunsPage:
@@ -79,6 +82,7 @@ def web(
     token: str | None = None,
     hosts: Sequence[str] = LOOPBACK,
     read_only: bool = False,
+    stream_seconds: float | None = _STREAM_SECONDS,
 ) -> RunsPage:
     """Return the live page of runs, for any ASGI server, or to be mounted in another ASGI application.
 
@@ -96,6 +100,8 @@ def web(
         hosts: The names under which the page is served (``Host``), each with or without a port. Any other name is
             refused, as it may be that of a foreign page whose address was turned to this machine.
         read_only: Whether nothing can be answered, cancelled or suspended.
+        stream_seconds: After how many seconds the stream of a page ends, to be opened again at once by its browser: a
+            server that stops waits for open streams. `None` for no limit, if you call `RunsPage.close` when it stops.
 
     Raises:
         ContractError: Nobody is named who may see the page; or an option is invalid.
@@ -121,7 +127,13 @@ def web(
     from dagrun.serve.routes import Routes
 
     catalog = Catalog(journal, engine)
-    routes = Routes(catalog, Posts(journal, catalog.queue), Measures(journal), is_read_only=read_only)
+    routes = Routes(
+        catalog,
+        Posts(journal, catalog.queue),
+        Measures(journal),
+        is_read_only=read_only,
+        stream_seconds=math.inf if stream_seconds is None else stream_seconds,
+    )
     app = Starlette(routes=routes.public())
     app.router.default = KnownOnly(Router(routes.private()), token=token, authorize=authorize, user=_user())
     guard = Guard(app, hosts=hosts, is_read_only=read_only)

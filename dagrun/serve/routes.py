@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar, get_args
 
@@ -65,14 +66,24 @@ class Routes:
         posts: Carries out what a request wants changed.
         measures: Answers what is asked about metrics.
         is_read_only: Whether nothing may be changed; the page then shows no buttons.
+        stream_seconds: How long a stream lasts at most.
     """
 
-    def __init__(self, catalog: Catalog, posts: Posts, measures: Measures, *, is_read_only: bool) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        posts: Posts,
+        measures: Measures,
+        *,
+        is_read_only: bool,
+        stream_seconds: float = math.inf,
+    ) -> None:
         self.closing = anyio.Event()
         self._catalog = catalog
         self._posts = posts
         self._measures = measures
         self._is_read_only = is_read_only
+        self._stream_seconds = stream_seconds
         self._streams = 0
         self._is_drained: anyio.Event | None = None
 
@@ -174,7 +185,8 @@ class Routes:
         if self._streams >= MAX_STREAMS:
             return problem(503, f"{MAX_STREAMS} pages are open already; close one")
         cursor = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        return _Counted(Stream(feed, self._catalog, cursor, self.closing), self._count)
+        stream = Stream(feed, self._catalog, cursor, self.closing, self._stream_seconds)
+        return _Counted(stream, self._count)
 
     def _count(self, change: int) -> None:
         self._streams += change

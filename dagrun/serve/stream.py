@@ -1,12 +1,17 @@
 """The stream of changes of one run, as server-sent events.
 
 It is read by `fetch`, not by `EventSource`, which cannot send the token. The events: ``snapshot`` (the whole view, if
-the cursor is of no use), ``changes``, ``end`` (nothing more will come; with the last drawing), ``bye`` (the server
-closes), and ``fault`` (the record cannot be read). The id of each is the cursor after it.
+the cursor is of no use), ``changes``, ``end`` (nothing more will come; with the last drawing), ``again`` (it is to be
+opened again, with this cursor), ``bye`` (the server closes), and ``fault`` (the record cannot be read). The id of each
+is the cursor after it.
+
+A server that stops waits for its open responses, and tells an application of it only when there are none. So a stream
+ends by itself after a few seconds, for browsers to open it again: with every server, and without signals.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
@@ -32,17 +37,19 @@ class Stream(Response):
         catalog: Forgets the feed if its record is damaged.
         after: The cursor of the reader; empty for none.
         closing: Set when the server closes.
+        lasts: Seconds after which it ends, to be opened again; infinite for never.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, feed: Feed, catalog: Catalog, after: str, closing: anyio.Event) -> None:
+    def __init__(self, feed: Feed, catalog: Catalog, after: str, closing: anyio.Event, lasts: float = math.inf) -> None:
         super().__init__(headers={"x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._feed = feed
         self._catalog = catalog
         self._after = feed.cursor_of(after)
         self._closing = closing
+        self._ends = anyio.current_time() + lasts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events; a reader that takes none for too long is cut."""
@@ -80,8 +87,9 @@ class Stream(Response):
                 if feed.is_over:  # the server may be gone after it, so that the drawing could not be asked for
                     yield _event("end", feed.cursor, to_json({"svg": await feed.last_drawing()}))
                     return
-                if self._closing.is_set():
-                    yield _event("bye", f"{feed.mark}-{self._after}", b"{}")  # there may be more than it was told
+                if self._closing.is_set() or anyio.current_time() >= self._ends:
+                    name = "bye" if self._closing.is_set() else "again"
+                    yield _event(name, f"{feed.mark}-{self._after}", b"{}")  # there may be more than it was told
                     return
                 # Ticks are those of a clock that all readers share, so that what they get is encoded once.
                 # At least a moment: what is left of a tick may be too short to move the clock.
@@ -111,8 +119,8 @@ class Stream(Response):
         return told
 
     async def _has_news(self) -> bool:
-        """Wait until there may be news, or the server closes; return false if nothing came for a while."""
-        with anyio.move_on_after(PING_EVERY) as waiting:
+        """Wait until there may be news, or the stream ends; return false if nothing came for a while."""
+        with anyio.move_on_after(min(PING_EVERY, self._ends - anyio.current_time())) as waiting:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._cancel_when_closing, tasks.cancel_scope)
                 await self._feed.wait()

@@ -4,15 +4,20 @@
 
 `POST /refunds` starts a run, and answers with its events; a client that leaves cancels the run. `GET /questions` lists
 what the runs ask people, and `POST /runs/{run}/questions/{question}` answers. One engine serves all requests. The
-log-in is the service's own, here HTTP Basic; dagrun records who has answered.
+log-in is the service's own, here HTTP Basic; dagrun records who has answered. A server that is told to stop waits for
+open responses, so the runs are cancelled then, and the clients get their results.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from types import FrameType
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -48,12 +53,43 @@ ORDER = dagrun.input("order", str)
 PLAN = dagrun.plan(output=pay_back.step(ORDER, look_up.step(ORDER)), goal="refund an order")
 
 
+@contextmanager
+def told_to_stop() -> Iterator[asyncio.Event]:
+    """Return an event that is set by the signals that stop the server, before the server itself takes them."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(told.set)
+        handlers[number](number, frame)
+
+    if threading.current_thread() is threading.main_thread():  # elsewhere Python takes no handlers
+        for number in (int(signal.SIGINT), int(signal.SIGTERM)):
+            if callable(handler := signal.getsignal(number)):  # that of the server: it starts before its application
+                handlers[number] = handler
+                signal.signal(number, handle)
+    try:
+        yield told
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Open the engine before the first request; cancel what still runs after the last."""
+    """Open the engine before the first request; cancel what still runs when the service is told to stop."""
+    runs: dict[str, dagrun.Run] = {}
+
+    async def cancel_all(told: asyncio.Event) -> None:
+        await told.wait()
+        for run in list(runs.values()):
+            run.cancel(reason="the service stops")
+
     async with dagrun.Engine(max_running=20) as app.state.engine, anyio.create_task_group() as app.state.tasks:
-        app.state.runs = {}
-        yield
+        app.state.runs = runs
+        with told_to_stop() as told:
+            app.state.tasks.start_soon(cancel_all, told)
+            yield
         app.state.tasks.cancel_scope.cancel()
 
 

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +217,29 @@ async def test_ctrl_c_suspends_what_runs(shell: Shell, plans: Path) -> None:
     past = await dagrun.replay(run["run_id"], journal=journal)
     await journal.aclose()
     assert (past.has_ended, past.reason) == (False, "the server was stopped")
+
+
+async def test_a_caller_that_waits_does_not_keep_the_server_from_stopping(shell: Shell, plans: Path) -> None:
+    """Its call goes on for an hour, and its streams are open; what runs is suspended all the same."""
+    library = pytest.importorskip("mcp.client.streamable_http")
+    cut = pytest.importorskip("mcp.shared.exceptions").MCPError
+    with over_http(shell, "--plans", "plans") as (process, url, token), anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+
+            async def call() -> None:
+                streams = library.streamable_http_client(url, http_client=client_with(token))
+                async with client_module.Client(streams, cache=None) as client:
+                    with suppress(cut):
+                        await client.call_tool("slow", {})
+
+            tasks.start_soon(call)
+            with anyio.fail_after(SECONDS):
+                while "begun s" not in (shell.folder / "notes").read_text():
+                    await anyio.sleep(0.02)
+            process.send_signal(signal.SIGTERM)
+            assert await anyio.to_thread.run_sync(process.wait, SECONDS) == 0
+            scope.cancel()
+    assert "stopped s" in (shell.folder / "notes").read_text()
 
 
 def test_tools_with_effects_are_not_served_unless_they_ask(shell: Shell, plans: Path) -> None:

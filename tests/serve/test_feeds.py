@@ -282,6 +282,19 @@ async def test_a_run_that_is_not_there_is_not_found() -> None:
 # Engines -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("seconds", "opened"), [(2.5, 3), (1.0, 6), (None, 1)])
+async def test_a_stream_ends_for_a_server_that_may_want_to_stop(seconds: float | None, opened: int) -> None:
+    """A server waits for open responses; so they are short, and the reader opens the next one where the last ended."""
+    async with dagrun.Engine() as engine:
+        client = Client(page_of(engine=engine, stream_seconds=seconds))
+        plan = Plan(steps=[Step(id="nap", tool="nap", args={"seconds": 6.0})])
+        async with engine.start(plan, tools=toolset(), run_id=RUN), client.stream() as events:
+            view, _, names = await to_the_end(events)
+            assert (names[0], names.count("snapshot"), names[-1]) == ("snapshot", 1, "end")
+            assert view["run"]["status"] == "succeeded"
+            assert events.opened == opened
+
+
 async def test_the_runs_of_an_engine_are_seen_from_inside() -> None:
     """Also without a journal; and nothing is done for them before somebody looks."""
     async with dagrun.Engine() as engine:

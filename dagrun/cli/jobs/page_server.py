@@ -67,7 +67,11 @@ class PageServer:
             import dagrun
 
             self.page: RunsPage = dagrun.web(
-                journal=journal, token=token, hosts=[*own, *names], read_only=flags.get("read_only", False)
+                journal=journal,
+                token=token,
+                hosts=[*own, *names],
+                read_only=flags.get("read_only", False),
+                stream_seconds=None,  # `stop` closes the page
             )
             self._server = quiet_server(self.page)
         except BaseException:

@@ -61,12 +61,12 @@ export class RunPage {
     if (document.hidden) this.take("changes", await get(`runs/${this.run}/changes?after=${this.cursor}`));
   }
 
-  /** Read the stream until it ends; return whether nothing more will come. */
+  /** Read the stream until it ends; return whether nothing more will come: if not, it is to be opened again at once. */
   async stream() {
     const control = new AbortController();
     const leave = () => document.hidden && control.abort();
     document.addEventListener("visibilitychange", leave);
-    let heard = Date.now(), isOver = false;
+    let heard = Date.now(), isOver = false, isLast = false;
     const watchdog = setInterval(() => Date.now() - heard > SILENT && control.abort(), 1000);
     try {
       const response = await ask(`runs/${this.run}/stream?after=${this.cursor}`, { signal: control.signal });
@@ -74,14 +74,14 @@ export class RunPage {
       let parts = [];
       for (;;) {
         const { value: text, done } = await reader.read();
-        if (done) { if (!isOver) throw new Error("the stream ended"); return true; }
+        if (done) { if (!isOver && !isLast) throw new Error("the stream ended"); return isOver; }
         heard = Date.now();
         this.isLost = false;
         parts.push(text);
         if (!text.includes("\n") || !parts.join("").slice(-2 - text.length).includes("\n\n")) continue;
         const events = parts.join("").split("\n\n");
         parts = [events.pop()];
-        for (const event of events) isOver = this.event(event) || isOver;
+        for (const event of events) { isOver = this.event(event) || isOver; isLast = event.startsWith("event: again\n"); }
       }
     } catch (error) {
       if (document.hidden && control.signal.aborted) return false;

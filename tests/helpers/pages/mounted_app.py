@@ -1,6 +1,6 @@
 """An application with a log-in of its own, the page of runs below a path of it, and a run that asks.
 
-python mounted_app.py: serves on a free port of this machine, which it prints.
+python mounted_app.py: serves on a free port of this machine, which it prints. Servers take `mounted_app:application()`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def application() -> FastAPI:
         async with engine, engine.start(PLAN, tools=[pay], run_id="r1", approver=page.approver) as run:
             yield
             run.cancel()
+            print("the lifespan has ended", flush=True)
 
     app = FastAPI(lifespan=lifespan)
     app.mount("/runs", page)

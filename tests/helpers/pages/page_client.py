@@ -73,7 +73,7 @@ class Client:
 
 
 class Events:
-    """The events of a stream, as they come."""
+    """The events of a stream, as they come; it is opened again as often as the page asks for that, as in a browser."""
 
     def __init__(self, page: Any, path: str, query: str) -> None:
         self._page = page
@@ -96,12 +96,16 @@ class Events:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.is_closed = False
+        self.opened = 0
+        self._again = "?"  # what to open it again with
         self._text = b""
 
     async def work(self) -> None:
         """Answer as a server does."""
         async with self._send:
-            await self._page(self._scope, self._wait, self._take)
+            while self._again:
+                self._again, self.opened = "", self.opened + 1
+                await self._page({**self._scope}, self._wait, self._take)
         self.is_closed = True
 
     def leave(self) -> None:
@@ -128,5 +132,8 @@ class Events:
         *events, self._text = self._text.split(b"\n\n")
         for event in events:
             fields = dict(line.split(": ", 1) for line in event.decode().split("\n") if not line.startswith(":"))
-            if fields:
+            if fields and fields["event"] == "again":
+                self._again = fields["id"]
+                self._scope["query_string"] = f"after={self._again}".encode()
+            elif fields:
                 await self._send.send((fields["event"], fields["id"], json.loads(fields["data"])))
