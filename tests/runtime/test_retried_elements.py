@@ -322,7 +322,7 @@ async def test_elements_in_doubt_are_settled_before_a_retry() -> None:
             raise ConnectionError("cut")
         return n
 
-    plan, journal = Plan(steps=[each("a", "pay", [1, 2])]), MemoryJournal()
+    plan, journal = Plan(steps=[each("a", "pay", [1, 2], on_failure="stop")]), MemoryJournal()
     first = await dagrun.run(plan, tools=[*world_tools, pay], journal=journal, run_id="run")
     assert first.status is Status.UNKNOWN
 
