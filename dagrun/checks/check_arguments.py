@@ -71,7 +71,7 @@ class ArgumentCheck:
             return
         self._check_secrets(template)
         try:
-            self.contract.parse(template.pieces[0])
+            self._check_twice(template.pieces[0], self.contract.parse(template.pieces[0]))
         except ValidationError as error:
             self._check_names()
             self._report(error, ())
@@ -90,7 +90,8 @@ class ArgumentCheck:
         if len(holes) == len(self.step.args) and all(len(hole.place) == 1 and not hole.is_text for hole in holes):
             return  # every argument is a reference, so no value is known
         try:
-            self.contract.parse(template.fill(lambda _: None, limit=sys.maxsize))
+            data = template.fill(lambda _: None, limit=sys.maxsize)
+            self._check_twice(data, self.contract.parse(data))
         except ValidationError as error:
             self._report(error, tuple(hole.place for hole in holes))
         except Exception:  # noqa: BLE001  (a validator of the host may fail on the null in place of a reference)
@@ -119,6 +120,15 @@ class ArgumentCheck:
             parameter = names.get(name, name)
             if parameter in self.contract.required and parameter not in first:
                 self.add("DR203", "args", argument=name, type=words(self.facts.types_of(name)))
+
+    def _check_twice(self, data: bytes, parsed: Mapping[str, Any]) -> None:
+        """Refuse a field of a model that is given twice, by two names: people may read the one that does not count."""
+        twice = self.contract.received(data, parsed).twice if self.contract.aliases else {}
+        for place, first in twice.items():
+            if len(place) > 1:  # `_check_names` looks at the others
+                reason, found = f"it is the same field as {first}, given twice", describe(_at(self.step.args, place))
+                argument = path_text(place).removeprefix(".")
+                self.add("DR205", f"args{path_text(place)}", argument=argument, reason=reason, found=found)
 
     def _check_secrets(self, template: Template) -> None:
         for code, place, facts in secret_faults(self.step, self.facts, template, self.secrets, self.findings.hint):

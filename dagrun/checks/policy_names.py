@@ -7,15 +7,18 @@ share the policy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from dagrun.checks.check_context import CheckContext
 from dagrun.checks.checked_plan import EVERY_TOOL, CheckedStep
 from dagrun.checks.findings import WHOLE_PLAN
+from dagrun.model.contracts.schema_types import look_up
 from dagrun.model.flow.boundary import Flow
 from dagrun.model.policy import ApprovalRule, Policy
-from dagrun.model.reference import BadReference
+from dagrun.model.reference import BadReference, path_text
+from dagrun.model.signature import Arguments
+from dagrun.model.value import Path
 
 REDACT_RECORDS: Final = "policy.redact_records"
 
@@ -93,16 +96,29 @@ def _check_guarded(flow: Flow, context: CheckContext) -> None:
 
 
 def _check_arguments(number: int, rule: ApprovalRule, context: CheckContext) -> None:
-    """Check the arguments that a rule looks at; one that the tool does not take would make the rule always hold."""
+    """Check what a rule looks at in arguments; what the tool does not take would make the rule always hold."""
     facts = context.tools.get(rule.tool)
-    if facts is None or rule.when is None:
+    if facts is None or rule.when is None or facts.tool.is_on_record:  # a record holds no aliases, and was checked
         return
-    known = facts.tool.arguments.names
+    contract = facts.tool.arguments
     for leaf in rule.when.leaves():
         try:
             path = leaf.reference.path
         except BadReference:
             continue  # the policy itself refuses it
-        if path and isinstance(path[0], str) and path[0] not in known and not facts.tool.arguments.is_open:
-            place, hint = f"policy.approve[{number}].when", context.findings.hint(path[0], known)
-            context.findings.add("DR215", WHOLE_PLAN, place, tool=rule.tool, argument=repr(path[0]), hint=hint)
+        missing, known = _missing_part(contract, path)
+        if missing:
+            place, hint = f"policy.approve[{number}].when", context.findings.hint(missing, known)
+            shown = repr(path_text(path).removeprefix("."))
+            context.findings.add("DR215", WHOLE_PLAN, place, tool=rule.tool, argument=shown, hint=hint)
+
+
+def _missing_part(contract: Arguments, path: Path) -> tuple[str, Collection[str]]:
+    """Return the part of a path that the arguments of a tool cannot have, or an empty text; and what is there."""
+    if not path or not isinstance(path[0], str) or (path[0] not in contract.names and contract.is_open):
+        return "", ()
+    if path[0] not in contract.names:
+        return path[0], contract.names
+    found = look_up([(contract.property_schema(path[0]), contract.schema)], path[1:])
+    is_field = any(found.missing in pair for pair in contract.aliases)  # the schema has one of the names of each field
+    return ("" if found.missing is None or is_field else str(found.missing)), found.known

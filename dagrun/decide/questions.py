@@ -8,20 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic_core import from_json
-
 from dagrun.checks.check_context import lowest_limit
 from dagrun.checks.checked_plan import Ask
 from dagrun.errors import ValueRefused, shorten
 from dagrun.graph.node import Node
 from dagrun.model.condition import Condition, ConditionMismatch, holds
+from dagrun.model.contracts.received import ReceivedArguments
 from dagrun.model.effect import Effect
 from dagrun.model.outcome import Outcome, Recovery, State
 from dagrun.model.policy import Policy
 from dagrun.model.question import Answer, Asked, Question
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor
-from dagrun.model.reference import Reference
-from dagrun.model.value import decode, describe, encode, store_text, value_at
+from dagrun.model.value import decode, describe, encode, store_text
 
 # A yes to these is valid for every attempt of the same call; to any other question, for that question alone.
 
@@ -48,7 +46,7 @@ class Questions:
         self._redactor = redactor
         self._policy = policy
 
-    def for_call(self, node: Node, asks: Sequence[Ask], arguments: bytes, at: float) -> Question:
+    def for_call(self, node: Node, asks: Sequence[Ask], arguments: ReceivedArguments, at: float) -> Question:
         """Ask whether this call may be made; *asks* are the reasons that apply to it."""
         rules = [ask.rule for ask in asks if ask.rule is not None]
         return self._make(
@@ -56,7 +54,8 @@ class Questions:
             f"May step {node.id} call {node.tool.name}?",
             node,
             at=at,
-            arguments=arguments,
+            arguments=arguments.shown,
+            valid_for=arguments.data.decode(),
             silence=silence_of(asks, self._policy),
             why="; ".join(ask.why for ask in asks),
             checklist=tuple(dict.fromkeys(point for rule in rules for point in rule.checklist)),
@@ -145,7 +144,7 @@ class Questions:
         shown = self._redactor
         within, choice = silence or (self._policy.answer_within, self._policy.default_answer)
         return Question(
-            id=self._id(kind, text, node, arguments.decode() or valid_for),
+            id=self._id(kind, text, node, valid_for or arguments.decode()),
             kind=kind,
             text=shown.text(text),
             step="" if node is None else node.id,
@@ -205,34 +204,29 @@ def reasons_before_call(node: Node) -> tuple[Ask, ...]:
     return (*asks, Ask(noted.guards))
 
 
-def reasons_to_ask(asks: Iterable[Ask], arguments: bytes) -> list[Ask]:
-    """Return the reasons that apply to a call with these arguments.
+def reasons_to_ask(asks: Iterable[Ask], arguments: ReceivedArguments) -> list[Ask]:
+    """Return the reasons that apply to a call with these arguments, in one of their forms.
 
     A rule whose condition cannot be evaluated, for example because a field is missing, applies.
     """
-    decoded: Any = None
     reasons = []
     for ask in asks:
-        if ask.rule is not None and ask.rule.when is not None:
-            decoded = from_json(arguments) if decoded is None else decoded
-            if not _holds(ask.rule.when, decoded):
-                continue
-        if ask.crossing is not None and ask.crossing.unless is not None:
-            decoded = from_json(arguments) if decoded is None else decoded
-            if ask.crossing.is_excused(decoded):
-                continue
+        if ask.rule is not None and ask.rule.when is not None and not _holds(ask.rule.when, arguments):
+            continue
+        if ask.crossing is not None and ask.crossing.is_excused(arguments.forms):
+            continue
         reasons.append(ask)
     return reasons
 
 
-def _holds(condition: Condition, arguments: Any) -> bool:
-    def look_up(reference: Reference) -> Any:
-        return value_at(arguments, reference.path)
-
-    try:
-        return holds(condition, look_up)
-    except ConditionMismatch:
-        return True
+def _holds(condition: Condition, arguments: ReceivedArguments) -> bool:
+    for form in arguments.forms:
+        try:
+            if holds(condition, lambda reference, form=form: arguments.at(form, reference.path)):  # type: ignore[misc]
+                return True
+        except ConditionMismatch:
+            return True
+    return False
 
 
 def silence_of(asks: Iterable[Ask], policy: Policy) -> tuple[float | None, str]:

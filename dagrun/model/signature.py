@@ -7,14 +7,14 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, NotRequired, Required
 
 from pydantic import ConfigDict, Field, PydanticUserError, SecretStr, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.fields import FieldInfo
-from pydantic_core import SchemaValidator
+from pydantic_core import SchemaValidator, from_json
 from typing_extensions import TypedDict
 
 from dagrun.errors import ContractError, ValueRefused, shorten
@@ -35,6 +35,8 @@ from dagrun.model.contracts.objects import (
     places_for_rest,
     with_places,
 )
+from dagrun.model.contracts.received import Aliases, ReceivedArguments, aliases_in
+from dagrun.model.contracts.schema_types import with_defaults
 from dagrun.model.contracts.spilling import may_spill
 from dagrun.model.contracts.streams import element_type, list_type
 from dagrun.model.flow.marks import guarded, is_guarded
@@ -79,6 +81,8 @@ class Arguments:
         guarded: The parameters that say who, where or which account, and so are guarded; see `dagrun.guarded`.
         stream: The parameter that takes the elements of a list one after another; empty if there is none.
         element: Turns the JSON text of an object with one element of the stream into that; `None` without a stream.
+        aliases: The aliases of all fields, also of the models in it; see `ReceivedArguments`.
+        defaults: What the parameters get that a plan leaves out; without secrets.
         is_open: Whether it takes arguments that *names* does not have.
         takes_more: Whether a call gets anything that the plan does not say: a secret, the context, dependencies.
     """
@@ -99,6 +103,8 @@ class Arguments:
     guarded: frozenset[str] = frozenset()
     stream: str = ""
     element: SchemaValidator | None = field(default=None, repr=False)
+    aliases: Aliases = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict, repr=False)
     is_open: bool = field(init=False)
     takes_more: bool = field(init=False)
     _for_objects: dict[frozenset[str], SchemaValidator] = field(default_factory=dict, repr=False, compare=False)
@@ -162,6 +168,22 @@ class Arguments:
                 if shorter == data:
                     raise
                 data = shorter
+
+    def received(self, data: bytes, parsed: Mapping[str, Any], objects: Iterable[object] = ()) -> ReceivedArguments:
+        """Return what the tool receives when it is called.
+
+        Args:
+            data: The JSON text of the call.
+            parsed: The keyword arguments that were made of it.
+            objects: The objects in memory among them.
+        """
+        written = from_json(data)
+        if self.is_json_only:
+            return ReceivedArguments(data, with_defaults(written, self.schema, self.schema), is_sent=False)
+        call = ReceivedArguments(data, aliases=self.aliases)
+        whole = {**parsed, **self.defaults, **parsed}  # what the plan says comes first
+        call.received = call.read(whole, written, (), frozenset(map(id, objects)))
+        return call
 
     def property_schema(self, name: str) -> Mapping[str, Any]:
         """Return the JSON Schema of one argument, by any of its names."""
@@ -267,7 +289,14 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
         guarded=frozenset(name for name in fields if is_guarded(hints.get(name))),
         stream=stream,
         element=element,
+        aliases=tuple(dict.fromkeys(aliases_in(adapter.core_schema))),
+        defaults=_defaults(function, fields.keys() - secrets - required),
     )
+
+
+def _defaults(function: Callable[..., Any], names: Collection[str]) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters
+    return {name: parameters[name].default for name in parameters if name in names}
 
 
 def _stream_of(name: str, streams: Mapping[str, Any]) -> tuple[str, SchemaValidator | None]:

@@ -20,6 +20,7 @@ from dagrun.decide.exception_text import drop_frames
 from dagrun.errors import AgentStopped, ToolError, ValueRefused, ValueTooLarge, shorten
 from dagrun.executors.threads import ThreadExecutor
 from dagrun.llm.quoting import block
+from dagrun.model.contracts.received import ReceivedArguments
 from dagrun.model.contracts.spilling import spill
 from dagrun.model.executor import StillRunning, ToolCall
 from dagrun.model.outcome import Failure
@@ -52,6 +53,11 @@ class CheckedCall:
     tool: AnyTool
     data: bytes
     arguments: dict[str, Any]
+
+    @property
+    def received(self) -> ReceivedArguments:
+        """What the tool receives."""
+        return self.tool.arguments.received(self.data, self.arguments)
 
     @property
     def key(self) -> tuple[str, bytes]:
@@ -144,7 +150,7 @@ class AgentCalls:
         tool = call.tool
         try:
             crossing = (self._context.inner_asks or {}).get(tool.name)
-            if tool.needs_approval or (crossing is not None and not crossing.is_excused(decode(call.data))):
+            if tool.needs_approval or (crossing is not None and not crossing.is_excused(call.received.forms)):
                 await self._approve(call, "" if crossing is None else crossing.reason)
         except ToolError as error:
             return self._failed(classify(error, tool), tool)
@@ -178,7 +184,7 @@ class AgentCalls:
 
     async def _approve(self, call: CheckedCall, why: str) -> None:
         """Ask a person for approval here, because the policy of the run does not see the calls of an agent."""
-        about = {"tool": call.tool.name, "args": decode(call.data)} | ({"why": why} if why else {})
+        about = {"tool": call.tool.name, "args": decode(call.received.shown)} | ({"why": why} if why else {})
         await self._context.ask(f"May the agent of step {self._context.step} call {call.tool.name}?", about=about)
 
     async def _carry_out(self, call: CheckedCall, usage: _ReportedUsage) -> object:

@@ -271,6 +271,21 @@ async def test_a_tool_that_needs_approval_asks_a_person_each_time(says: Answer, 
     assert question.as_dict()["arguments"] == {"tool": "pay", "args": {"value": 9}}
 
 
+async def test_the_person_sees_what_the_tool_of_an_agent_receives() -> None:
+    """Also the defaults, which the model did not write."""
+
+    @dagrun.tool(effect="effectful", needs_approval=True)
+    async def pay(value: int, to: str = "bob") -> str:
+        raise NotImplementedError
+
+    model, person = ScriptedModel(call("pay", value=9), answer()), Person(Answer("deny"))
+
+    await run(agent_tool(model, [pay], allow_effects=True), approver=person)
+
+    (question,) = person.asked
+    assert question.as_dict()["arguments"] == {"tool": "pay", "args": {"value": 9, "to": "bob"}}
+
+
 async def test_a_tool_inside_can_ask_a_person_itself() -> None:
     @dagrun.tool(effect="read")
     async def which(context: ToolContext) -> Any:

@@ -84,6 +84,19 @@ def schemas_at(schema: Schema, root: Schema, path: Path) -> list[Schema]:
     return [inner for inner, _ in alternatives]
 
 
+def with_defaults(value: Any, schema: Schema, root: Schema) -> Any:
+    """Return plain JSON with the defaults that its schema names in place of the fields that it leaves out."""
+    if not isinstance(value, dict | list):
+        return value
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    parts = {key: with_defaults(part, {"anyOf": schemas_at(schema, root, (key,)) or [{}]}, root) for key, part in pairs}
+    if isinstance(value, list):
+        return list(parts.values())
+    fields = [pair for branch in _branches(schema, root) for pair in branch.get("properties", {}).items()]
+    said = [(name, part) for name, field in fields for part in (field, *_branches(field, root)) if "default" in part]
+    return {**{name: part["default"] for name, part in reversed(said)}, **parts}
+
+
 def _into(alternatives: Alternatives, part: str | int) -> tuple[Alternatives, Alternatives]:
     """Return the branches of schemas, and the schemas of their field or element."""
     branches = [(branch, root) for schema, root in alternatives for branch in _branches(schema, root)]

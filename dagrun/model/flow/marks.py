@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -126,12 +126,12 @@ class Crossing:
     reason: str
     unless: Callable[[GuardedCall], bool] | None = field(default=None, compare=False)
 
-    def is_excused(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether the host lets a call with these arguments be made without a person."""
+    def is_excused(self, forms: Iterable[Mapping[str, Any]]) -> bool:
+        """Whether the host lets a call be made without a person, by each of the *forms* of `ReceivedArguments`."""
         if self.unless is None:
             return False
         try:
-            return self.unless(GuardedCall(self.tool, arguments, self.reason)) is True
+            return all(self.unless(GuardedCall(self.tool, form, self.reason)) is True for form in forms)
         except Exception:
             logging.getLogger("dagrun.run").exception("the function unless of the policy has failed; a person is asked")
             return False

@@ -20,6 +20,7 @@ from dagrun.decide.run_status import NO_APPROVER
 from dagrun.errors import AnswerRefused, QuestionNotFound, shorten
 from dagrun.graph.live_graph import PAUSE
 from dagrun.graph.node import Node
+from dagrun.model.contracts.received import ReceivedArguments
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State, Status
 from dagrun.model.question import Answer, Approver, Asked, Question
 from dagrun.model.redaction.logs import RedactingLogger
@@ -146,7 +147,7 @@ class People:
         rule = node.plan.step.retry or self._policy.retry
         return may_help(node, outcome, rule.max_attempts)
 
-    def hold_for_call(self, node: Node, asks: Iterable[Ask], arguments: bytes) -> bool:
+    def hold_for_call(self, node: Node, asks: Iterable[Ask], arguments: ReceivedArguments) -> bool:
         """Hold a step until a person agrees to this very call of it; return whether it has to wait."""
         reasons = reasons_to_ask(asks, arguments)
         if not reasons:

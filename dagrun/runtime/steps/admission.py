@@ -85,10 +85,10 @@ class Starting:
             self._record.settle(node, State.SKIPPED, NO_APPROVER)
             return True
         try:
-            arguments = self.attempts.fill(node)
+            data = self.attempts.fill(node)
         except (LookupError, ValueRefused):
             return False  # there is no call to approve: the attempt will fail with the reason
-        return self._people.hold_for_call(node, asks, arguments)
+        return self._people.hold_for_call(node, asks, self.attempts.received(node, data))
 
     # Lists ------------------------------------------------------------------------------------------------
 

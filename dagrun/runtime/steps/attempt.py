@@ -20,6 +20,7 @@ from dagrun.decide.exception_text import with_error
 from dagrun.errors import JournalError, ToolError, ValueRefused, ValueTooLarge, shorten
 from dagrun.graph.node import Node
 from dagrun.model.condition import Condition, ConditionMismatch, holds
+from dagrun.model.contracts.received import ReceivedArguments
 from dagrun.model.contracts.spilling import ValueLimits, spill
 from dagrun.model.executor import Encoded, Executor, StillRunning, ToolCall
 from dagrun.model.journal import HeldTape
@@ -178,6 +179,14 @@ class Attempts:
             return to_json(encode({**from_json(data), **given}, limit))
         except ValueTooLarge:
             raise ValueTooLarge(_over("the arguments", limit)) from None
+
+    def received(self, node: Node, data: bytes) -> ReceivedArguments:
+        """Return what the tool of *node* receives when it is called with *data*; if that does not fit it, just that."""
+        try:
+            parsed, objects = arguments_with_objects(self._graph, node, "coroutine", data)
+            return node.tool.arguments.received(data, parsed, objects.values())
+        except Exception:  # noqa: BLE001  (validators are the host's code; the attempt will fail with the reason)
+            return ReceivedArguments(data, from_json(data))
 
     def elements(self, node: Node) -> list[Stored] | Failure:
         """Fill in the list of a for_each; return a failure if that cannot be done."""

@@ -19,6 +19,7 @@ from dagrun.graph.node import Node
 from dagrun.graph.patches import apply_patch, guards, rules
 from dagrun.graph.patches.apply_patch import CheckedPatch
 from dagrun.graph.patches.check_patch import Splicer
+from dagrun.model.contracts.received import ReceivedArguments
 from dagrun.model.event import Event, Spliced
 from dagrun.model.plan import Step
 from dagrun.model.policy import Policy
@@ -110,7 +111,7 @@ def plan_alone(node: Node) -> tuple[Ask, ...]:
     return node.plan.fallback_asks if node.on_fallback else node.plan.asks
 
 
-def unconditional_asks(asks: Iterable[Ask], arguments: bytes) -> list[Ask]:
+def unconditional_asks(asks: Iterable[Ask], arguments: ReceivedArguments) -> list[Ask]:
     """A rule that looks at arguments is left out."""
     return [ask for ask in _reasons_to_ask(asks, arguments) if ask.rule is None or ask.rule.when is None]
 

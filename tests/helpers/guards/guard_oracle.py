@@ -31,6 +31,8 @@ from guard_targets import LIMIT
 from guard_world import AGENT, APPROVED, BANNED, INSIDE, VAULT, Asked, Document, Effect, World
 from random_cases import Definition
 
+AGENT_DEFAULTS: Final = {"inputs": None, "success": ""}  # sent along, and shown
+
 # What a step may say and still pause for sure, if it was not there from the beginning.
 _PLAIN: Final = frozenset(("id", "tool", "args", "depends_on", "pause", "confidence"))
 
@@ -161,7 +163,9 @@ class _Judge:
             case Kind.APPROVAL if self.is_inside and question.tool == AGENT:
                 # Enough for what guards the call of the agent; what its tool asks is asked inside.
                 args = self.step["args"]
-                return effect.tool not in APPROVED and ("${" in json.dumps(args) or bool(shown == args))
+                return effect.tool not in APPROVED and (
+                    "${" in json.dumps(args) or bool(shown == AGENT_DEFAULTS | args)
+                )
         return False
 
     # Yes to a message -------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ async def test_the_call_waits_for_a_yes_and_the_question_tells_the_way() -> None
     assert result.status == "succeeded"
     assert world.paid == ["text of bill.txt"]
     (question,) = world.asked
-    assert decode(question.arguments) == {"recipient": "text of bill.txt"}
+    assert decode(question.arguments) == {"recipient": "text of bill.txt", "amount": 1.0, "subject": ""}
     assert "it comes from bill (read_file), which others can write" in question.why
 
 

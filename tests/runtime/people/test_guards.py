@@ -294,4 +294,4 @@ async def test_what_was_agreed_to_is_that_very_call() -> None:
     await dagrun.run(plan, tools=door_tools(paid), planner=planner, approver=person)
 
     assert paid == [("alice", 10)]
-    assert ("pay2", {"to": "mallory"}) in asked
+    assert ("pay2", {"to": "mallory", "amount": 10}) in asked

@@ -341,4 +341,5 @@ async def test_what_a_person_gives_is_approved_as_well() -> None:
     result = await run(_step(), tools=(tool,), approver=person)
 
     shown = [question.as_dict()["arguments"] for question in person.asked if question.kind is Asked.APPROVAL]
-    assert (shown, result.status) == ([{}, {"region": "north"}], Status.SUCCEEDED)
+    defaults = {"region": "", "limit": None}
+    assert (shown, result.status) == ([defaults, defaults | {"region": "north"}], Status.SUCCEEDED)
