@@ -53,8 +53,9 @@ from dagrun.runtime.steps.endings import learns
 if TYPE_CHECKING:
     from dagrun.api.retrying import TakenOver
 
-# The engines around the running code: the one that called it as a tool, the one that called that one, and so on.
-_ENGINES: ContextVar[frozenset[Engine]] = ContextVar("dagrun engines", default=frozenset())
+# The marks of the engines around the running code: of the one that called it as a tool, of the one that called that
+# one, and so on. Not the engines: a timer that a tool leaves behind keeps its context variables alive.
+_ENGINES: ContextVar[frozenset[object]] = ContextVar("dagrun engines", default=frozenset())
 
 _NOTHING: Final = nullcontext()
 
@@ -119,6 +120,7 @@ class Engine:
         self._tracing = tracing
         self._deps = deps
         self._is_open = False
+        self._mark = object()
         self._checked = CheckedPlans()
         self._runs: WeakSet[Run] = WeakSet()
 
@@ -313,13 +315,13 @@ class Engine:
 
     def _context(self) -> Context:
         """Return the context variables of a new run; refuse a tool that would make this engine wait for itself."""
-        if self._shared.cap is not None and self in _ENGINES.get():
+        if self._shared.cap is not None and self._mark in _ENGINES.get():
             raise ContractError(
                 "a tool cannot start a run in the engine that it runs in, because max_running could make the two wait "
                 "for each other; use dagrun.run, or an engine of its own"
             )
         context = copy_context()
-        context.run(_ENGINES.set, _ENGINES.get() | {self})
+        context.run(_ENGINES.set, _ENGINES.get() | {self._mark})
         return context
 
 

@@ -195,7 +195,7 @@ class HttpModel:
         """Reserve the most that the call can use, and settle with what it has used; trace it in a traced run."""
         worst = Usage(_most_tokens(json.dumps(body, ensure_ascii=False)) + _OVERHEAD, request.max_output_tokens)
         charge = METER.get().reserve(self.name, worst.total, self._cost(worst))
-        tracer = TRACER.get()
+        tracer = TRACER.get()()
         span = None if tracer is None else tracer.begin_model_call(self._provider, self.name, self._address)
         is_free, fault = False, ""
         try:

@@ -138,5 +138,5 @@ class Traces(Protocol):
         """Return the tracer of a run that begins; `None` if it cannot be traced. It must not raise."""
 
 
-# Set in the context of each traced run.
-TRACER: ContextVar[RunTracer | None] = ContextVar("dagrun tracer", default=None)
+# Set in the context of each traced run: a weak reference, as the context variables of a call may outlive its run.
+TRACER: ContextVar[Callable[[], RunTracer | None]] = ContextVar("dagrun tracer", default=lambda: None)

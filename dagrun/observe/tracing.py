@@ -22,6 +22,7 @@ from functools import partial
 from time import time_ns
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
+from weakref import ref
 
 from pydantic_core import from_json
 
@@ -203,7 +204,7 @@ class _RunSpans:
     def enter(self, context: Context) -> None:
         """Make the span of the run the current one in *context*."""
         context.run(otel_context.attach, self._context)
-        context.run(TRACER.set, self)
+        context.run(TRACER.set, ref(self))
 
     @_harmless
     def begin_attempt(self, attempt: AttemptFacts, context: Context) -> Mapping[str, str] | None:

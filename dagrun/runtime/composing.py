@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
@@ -79,8 +80,7 @@ class Composing:
         self._attempt = 0
         self._news = anyio.Event()
         parts.up.compose, parts.up.piece = self.compose, self._take
-        ledger, record, up = parts.ledger, parts.record, parts.up
-        parts.context.run(RUN_METER.set, lambda: _AnswerMeter(ledger, record, up))
+        parts.context.run(RUN_METER.set, partial(_AnswerMeter, parts.up))
 
     def compose(self) -> bool:
         """Add the step that composes the answer, if it is not there yet; return whether the run goes on with it."""

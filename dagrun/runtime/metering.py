@@ -2,59 +2,43 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from typing import Final
 
-from dagrun.errors import OverCeiling, shorten
-from dagrun.graph.ledger import Ledger, ModelCall, Reservation
+from dagrun.graph.ledger import Reservation
 from dagrun.model.usage import Charge
-from dagrun.runtime.record.record import Record
 from dagrun.runtime.upcalls import Upcalls
-
-_LOG: Final = logging.getLogger("dagrun.run")
 
 
 class RunMeter:
-    """Charges the model calls of one call of a planner or a critic.
+    """Charges the model calls of one call of a planner or a critic. It lives in context variables, so it holds no part.
 
     Args:
-        ledger: The ledger of the run.
-        record: Records what was reserved and charged.
-        up: Is told when a model call has been charged.
+        up: Leads to the accounts of the run.
 
     Attributes:
         tokens: The tokens used so far, as far as the models have reported them.
         cost: The cost so far; `None` if a part of it is unknown, or nothing was called yet.
     """
 
-    __slots__ = ("_is_known", "_ledger", "_record", "_up", "cost", "tokens")
+    __slots__ = ("_is_known", "_up", "cost", "tokens")
 
-    def __init__(self, ledger: Ledger, record: Record, up: Upcalls) -> None:
-        self._record = record
+    def __init__(self, up: Upcalls) -> None:
         self.tokens = 0
         self.cost: float | None = None
         self._is_known = True
-        self._ledger = ledger
         self._up = up
 
     def reserve(self, who: str, tokens: int | None, cost: float | None) -> Charge:
         """Reserve room for a model call.
 
         Raises:
-            OverCeiling: There is no room; the message names the ceiling.
+            OverCeiling: There is no room, and the message names the ceiling; or the run has ended.
         """
-        call = ModelCall(shorten(who, 60), tokens, cost)
-        reservation = self._ledger.reserve_model(call)
-        if reservation is None:
-            raise OverCeiling(self._ledger.why_no_model(call))
-        return _RunCharge(self, reservation, self._record.reserve_model(call.name, tokens, cost))
+        return _RunCharge(self, *self._up.reserve_model(who, tokens, cost))
 
     def settle(self, reservation: Reservation, number: int, tokens: int | None, cost: float | None) -> None:
         """Charge what a call has used; a figure that is not known is charged at its worst case."""
-        self._record.charge_model(number, tokens, cost)
-        for fault in self._ledger.settle(reservation, tokens, cost, is_reported=tokens is not None or cost is not None):
-            _LOG.warning("%s", fault)
+        self._up.settle_model(reservation, number, tokens, cost)
         self.tokens += tokens or 0
         self._is_known = self._is_known and cost is not None
         self.cost = (self.cost or 0.0) + cost if cost is not None and self._is_known else None

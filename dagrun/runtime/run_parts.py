@@ -107,7 +107,9 @@ class RunParts:
         )
         self.ledger = ledger = Ledger(policy, setup.shared.budget, on_room)
         self.accounts = Accounts(graph, record, policy, ledger)
-        meter = partial(RunMeter, ledger, record, up)
+        up.reserve_model, up.settle_model = self.accounts.reserve_model, self.accounts.settle_model
+        up.ask_for_plan = self.people.ask_for_plan
+        meter = partial(RunMeter, up)
         critics = setup.options["critics"]
         windows = self.model_windows
         self.reviews = Reviews(critics, policy, context, now, meter, windows=windows) if critics else None

@@ -6,20 +6,23 @@ of its time on that, and a big result would stay in memory after the host has dr
 
 1. A part holds references only to parts that were made before it.
 2. It calls later parts through `Upcalls`. When the run is closed, `Upcalls.cut` drops all references in it.
+3. What code of the host may keep, such as the context variables of a call and its `ToolContext`, holds no part. It
+   calls the parts through `Upcalls` or weak references: a timer that a tool leaves behind must not keep its run.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 from weakref import WeakMethod
 
-from dagrun.errors import JournalError
+from dagrun.errors import JournalError, OverCeiling
+from dagrun.graph.ledger import Reservation
 from dagrun.graph.node import Node
 from dagrun.model.outcome import Outcome, Status
-from dagrun.model.question import ControlLetter
+from dagrun.model.question import Answer, ControlLetter
 
 if TYPE_CHECKING:
     from dagrun.runtime.slot import Slot
@@ -49,6 +52,14 @@ def _no_context(_: Slot) -> AbstractContextManager[object]:
 
 def _no_stream(_: Slot, __: Node) -> AsyncIterator[Any]:
     raise RuntimeError("the run is closed")
+
+
+def _no_model(_: str, __: int | None, ___: float | None) -> tuple[Reservation, int]:
+    raise OverCeiling("the run has ended")
+
+
+async def _no_answer(_: str, __: str, ___: Mapping[str, Any]) -> Answer | None:
+    return None
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +95,9 @@ class Upcalls:
         piece: Takes a step and a piece of text that its tool has written.
         clock_stopped: Returns a context in which the time limit of an attempt does not run.
         open_stream: Takes an attempt and a for_each; returns the stream of the outputs of its elements.
+        reserve_model: Takes a model and the worst case of its call; see `Accounts.reserve_model`.
+        settle_model: Charges what the call has used; see `Accounts.settle_model`.
+        ask_for_plan: Asks a person for a plan on behalf of a planner; see `People.ask_for_plan`.
     """
 
     stop: Callable[[Status, str], object] = _nothing
@@ -112,6 +126,9 @@ class Upcalls:
     piece: Callable[[Node, str], object] = _nothing
     clock_stopped: Callable[[Slot], AbstractContextManager[object]] = _no_context
     open_stream: Callable[[Slot, Node], AsyncIterator[Any]] = _no_stream
+    reserve_model: Callable[[str, int | None, float | None], tuple[Reservation, int]] = _no_model
+    settle_model: Callable[[Reservation, int, int | None, float | None], object] = _nothing
+    ask_for_plan: Callable[[str, str, Mapping[str, Any]], Awaitable[Answer | None]] = _no_answer
 
     def on_cancelled_around(self) -> None:
         """Call `cancelled_around` as it is by then, for what is made before it is known."""

@@ -31,6 +31,7 @@ from dagrun.runtime.host_calls import PluginFailed, call_plugin
 from dagrun.runtime.metering import RunMeter
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.steps.model_places import CallClock, CallPlaces
+from dagrun.runtime.upcalls import Upcalls
 
 _UNKNOWN_TOOL: Final = frozenset(("DR201", "DR202", "DR221"))
 _EDITS: Final = (Add, Drop, Replace, Rewire)
@@ -118,7 +119,6 @@ class PlannerCalls:
 
     def __init__(self, parts: RunParts, planner: Planner) -> None:
         self._rungs = rungs_of(planner)
-        self._people = parts.people
         self._record = parts.record
         self._ledger = parts.ledger
         self._policy = parts.policy
@@ -262,7 +262,7 @@ class PlannerCalls:
         return self._policy.planner_timeout if rung.timeout is None else rung.timeout
 
     async def _call(self, request: PlannerRequest, rung: Rung, brief: Brief, gathered: _Gathered) -> object:
-        meter = RunMeter(self._ledger, self._record, self._up)
+        meter = RunMeter(self._up)
         context = self._context.copy()
         answers, notes = Answers(), Notes()
         places = CallPlaces(self._model_windows, self._now, gathered.clock.stopped)
@@ -271,7 +271,7 @@ class PlannerCalls:
         name = rung.name if len(self._rungs) > 1 else ""
         number = self._record.ask_planner(name)
         self._record.deliver()
-        context.run(ASK_PERSON.set, partial(self._ask_person, gathered))
+        context.run(ASK_PERSON.set, partial(_ask_person, self._up, gathered.clock))
         if self._tracer is not None:
             self._tracer.begin_plan(type(rung.planner).__name__, context, request.number)
         try:
@@ -302,11 +302,6 @@ class PlannerCalls:
                 last = (_text(notes.text, Notes.MAX_TEXT), request.number, prompts[:_MAX_VERSION], confidence)
                 record.emit(PlannerCalled(record.next_seq(), record.at(), *facts, *last))
                 record.deliver()
-
-    async def _ask_person(self, gathered: _Gathered, text: str, why: str, schema: Mapping[str, Any]) -> Answer | None:
-        """Ask a person on behalf of the planner, whose time does not run meanwhile."""
-        with gathered.clock.stopped():
-            return await self._people.ask_for_plan(text, why, schema)
 
     def _judge_safely(self, error: PluginFailed, gathered: _Gathered, attempt: int) -> float:
         try:
@@ -401,6 +396,12 @@ class _Gathered:
     def patch(self) -> Patch:
         """Return the whole answer."""
         return Patch(edits=tuple(self._edits), **self._facts)
+
+
+async def _ask_person(up: Upcalls, clock: CallClock, text: str, why: str, schema: Mapping[str, Any]) -> Answer | None:
+    """Ask a person on behalf of the planner, whose time does not run meanwhile."""
+    with clock.stopped():
+        return await up.ask_for_plan(text, why, schema)
 
 
 def _set_for_models(meter: RunMeter, answers: Answers, notes: Notes, places: CallPlaces, prompts: list[str]) -> None:

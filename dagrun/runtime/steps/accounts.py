@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from dagrun.graph.ledger import Ledger
+from dagrun.errors import OverCeiling, shorten
+from dagrun.graph.ledger import Ledger, ModelCall, Reservation
 from dagrun.graph.live_graph import PAUSE, LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.event import CeilingNear
@@ -105,6 +106,24 @@ class Accounts:
             _LOG.warning("step %s: %s", slot.node.id, fault)
         rare.reservation = None
         self.look()
+
+    def reserve_model(self, who: str, tokens: int | None, cost: float | None) -> tuple[Reservation, int]:
+        """Reserve the worst case of a call of a model; return the reservation, and the number of the call on record.
+
+        Raises:
+            OverCeiling: There is no room; the message names the ceiling.
+        """
+        call = ModelCall(shorten(who, 60), tokens, cost)
+        reservation = self._ledger.reserve_model(call)
+        if reservation is None:
+            raise OverCeiling(self._ledger.why_no_model(call))
+        return reservation, self._record.reserve_model(call.name, tokens, cost)
+
+    def settle_model(self, reservation: Reservation, number: int, tokens: int | None, cost: float | None) -> None:
+        """Charge what a call of a model has used."""
+        self._record.charge_model(number, tokens, cost)
+        for fault in self._ledger.settle(reservation, tokens, cost, is_reported=tokens is not None or cost is not None):
+            _LOG.warning("%s", fault)
 
     def look(self) -> None:
         """Follow a charge: drop optional steps, if a ceiling is near, and let the steps start that have room now."""

@@ -41,6 +41,7 @@ from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.slot import Slot
 from dagrun.runtime.steps.object_arguments import arguments_with_objects, held_elements
 from dagrun.runtime.steps.spilled_outputs import refuse_kept_out, refuse_spilled, why_list_spilled
+from dagrun.runtime.upcalls import weakly
 
 AskInside = Callable[[Slot, str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
@@ -422,25 +423,7 @@ class Attempts:
 
     def _make_context(self, slot: Slot) -> ToolContext:
         provider, kind = self._graph.plan.deps, slot.tool.arguments.context_deps
-        charge = self._charge
-        node, reference = slot.node, ref(slot)  # held weakly, as the slot keeps the context: no circle of references
-
-        def report(kind: str, facts: Mapping[str, Any]) -> None:
-            slot = reference()
-            if slot is None or slot.is_done:
-                return  # late: the attempt has been recorded already
-            if kind == "usage":
-                charge(slot, facts["tokens"], facts["cost"])
-            elif kind == "surprise":
-                slot.make_rare().surprise = shorten(str(facts["reason"])) or "surprising"
-            elif kind == "piece":
-                self._up.piece(slot.node, facts["text"])
-            elif kind == "confidence":
-                rare = slot.make_rare()
-                rare.confidence = min(facts["confidence"], 1.0 if rare.confidence is None else rare.confidence)
-            elif kind == "progress":
-                self._on_progress(slot.node, facts["fraction"], shorten(str(facts["message"])))
-
+        node = slot.node
         if self._log is None:  # most tools ask for no context
             self._log = RedactingLogger(_LOG, self._graph.plan.redactor)
         return ToolContext(
@@ -451,7 +434,8 @@ class Attempts:
             deadline=slot.deadline,
             logger=logging.LoggerAdapter(self._log, {"run_id": self._run_id, "step": node.id}),
             artifacts=self._artifacts,
-            report=report,
+            # Both held weakly: the slot keeps the context, and a tool that keeps it must not keep the run.
+            report=partial(weakly(self._report), ref(slot)),
             clock=self._now,
             ask_person=self._asking(slot),
             limits=self._limits,
@@ -461,6 +445,23 @@ class Attempts:
             inner_asks=node.plan.inner_asks,
         )
 
+    def _report(self, reference: ref[Slot], kind: str, facts: Mapping[str, Any]) -> None:
+        """Take what a tool reports by its context."""
+        slot = reference()
+        if slot is None or slot.is_done:
+            return  # late: the attempt has been recorded already
+        if kind == "usage":
+            self._charge(slot, facts["tokens"], facts["cost"])
+        elif kind == "surprise":
+            slot.make_rare().surprise = shorten(str(facts["reason"])) or "surprising"
+        elif kind == "piece":
+            self._up.piece(slot.node, facts["text"])
+        elif kind == "confidence":
+            rare = slot.make_rare()
+            rare.confidence = min(facts["confidence"], 1.0 if rare.confidence is None else rare.confidence)
+        elif kind == "progress":
+            self._on_progress(slot.node, facts["fraction"], shorten(str(facts["message"])))
+
     def _charge(self, slot: Slot, tokens: int, cost: float | None) -> None:
         slot.make_rare().has_reported = True
         slot.tokens += tokens
@@ -469,15 +470,7 @@ class Attempts:
     def _asking(self, slot: Slot) -> AskPerson | None:
         if executor_of(slot) != "coroutine":
             return None
-        return _ask_nobody if slot.rare is not None and slot.rare.is_second else partial(self._ask, ref(slot))
-
-    async def _ask(
-        self, reference: ref[Slot], text: str, schema: Mapping[str, Any] | None, about: Any
-    ) -> Answer | None:
-        slot = reference()
-        if slot is None or slot.is_done or slot.scope.is_told:
-            return None  # late, as in *report*: nothing waits for the answer, nor for a question of its clean-up
-        return await self._ask_person(slot, text, schema, about)
+        return _ask_nobody if slot.rare is not None and slot.rare.is_second else partial(_ask, ref(self), ref(slot))
 
 
 def _over(what: str, limit: int) -> str:
@@ -508,6 +501,15 @@ def encoder_of(tool: AnyTool, call: str = "") -> Encoder:
 def _call_of(node: Node) -> str:
     """Return the name of the running call of a step, which the tokens of its objects have."""
     return f"{node.id}#{len(node.attempts)}"
+
+
+async def _ask(
+    attempts: ref[Attempts], reference: ref[Slot], text: str, schema: Mapping[str, Any] | None, about: Any
+) -> Answer | None:
+    own, slot = attempts(), reference()
+    if own is None or slot is None or slot.is_done or slot.scope.is_told:
+        return None  # late, as in `_report`: nothing waits for the answer, nor for a question of its clean-up
+    return await own._ask_person(slot, text, schema, about)
 
 
 async def _ask_nobody(text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
@@ -74,13 +74,17 @@ class Reviews:
             sources: Returns what the output was made of.
         """
         verdicts: list[Verdict | None] = [None] * len(critics)
+        given = [sources]  # taken away at the end: what a critic leaves behind keeps its context variables
 
         async def ask(place: int) -> None:
-            verdicts[place] = await self._verdict(critics[place], step, outcome, sources)
+            verdicts[place] = await self._verdict(critics[place], step, outcome, partial(_decoded, given))
 
-        async with anyio.create_task_group() as tasks:
-            for place in range(len(critics)):
-                tasks.start_soon(ask, place, name="dagrun review")
+        try:
+            async with anyio.create_task_group() as tasks:
+                for place in range(len(critics)):
+                    tasks.start_soon(ask, place, name="dagrun review")
+        finally:
+            given.clear()
         return tuple(verdict for verdict in verdicts if verdict is not None)
 
     async def _verdict(self, critic: Critic, step: Step, outcome: Outcome, sources: Sources) -> Verdict:
@@ -129,6 +133,10 @@ def _variables(meter: RunMeter, places: CallPlaces, sources: Sources) -> Callabl
         SOURCES.set(sources)
 
     return enter
+
+
+def _decoded(sources: Sequence[Sources]) -> Mapping[str, Any]:
+    return sources[0]() if sources else {}
 
 
 async def _review(critic: Critic, step: Step, outcome: Outcome) -> Verdict:
