@@ -59,8 +59,9 @@ def schema_tool(
         effect: What a call does to the world; without it, the tool counts as effectful.
         description: What it does, for planners.
         guarded: The names of arguments that say who, where or which account, as `dagrun.guarded` marks parameters.
-        options: More attributes of `Tool`: *timeout*, *pool*, *needs_approval*, *fallback*, *reconcile*, *max_tokens*,
-            *max_cost*, *output_limit*, *version*, *stream_safe*, *cache*, *untrusted*, *private*, *outbound*.
+        options: More attributes of `Tool`: *timeout*, *pool*, *needs_approval*, *fallback*, *reconcile*,
+            *reconcile_after*, *max_tokens*, *max_cost*, *output_limit*, *version*, *stream_safe*, *cache*, *untrusted*,
+            *private*, *outbound*.
 
     Examples:
         >>> async def call(arguments, context):
