@@ -10,17 +10,18 @@ open responses, so the runs are cancelled then, and the clients get their result
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from queue import SimpleQueue
 from types import FrameType
 from typing import Annotated, Any, Literal
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskStatus
 from fastapi import Depends, FastAPI, HTTPException
 from fastapi.responses import StreamingResponse
@@ -54,13 +55,13 @@ PLAN = dagrun.plan(output=pay_back.step(ORDER, look_up.step(ORDER)), goal="refun
 
 
 @contextmanager
-def told_to_stop() -> Iterator[asyncio.Event]:
-    """Return an event that is set by the signals that stop the server, before the server itself takes them."""
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
+def told_to_stop() -> Iterator[SimpleQueue[int]]:
+    """Return a queue that gets the signals that stop the server, before the server takes them; and 0 at the end."""
+    told: SimpleQueue[int] = SimpleQueue()  # a handler runs between any two instructions, and may put into this one
     handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(told.set)
+        told.put(number)
         handlers[number](number, frame)
 
     if threading.current_thread() is threading.main_thread():  # elsewhere Python takes no handlers
@@ -73,6 +74,7 @@ def told_to_stop() -> Iterator[asyncio.Event]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+        told.put(0)
 
 
 @asynccontextmanager
@@ -80,8 +82,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Open the engine before the first request; cancel what still runs when the service is told to stop."""
     runs: dict[str, dagrun.Run] = {}
 
-    async def cancel_all(told: asyncio.Event) -> None:
-        await told.wait()
+    async def cancel_all(told: SimpleQueue[int]) -> None:
+        await anyio.to_thread.run_sync(told.get)
         for run in list(runs.values()):
             run.cancel(reason="the service stops")
 
