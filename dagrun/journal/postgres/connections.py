@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FIRST_PAUSE: Final = 0.05  # seconds before the second try; each pause is twice as long as the one before
 LONGEST_PAUSE: Final = 2.0
+_LOOKS: Final = 5  # a busy pooler may give two clients what looks like sessions of their own, but not so often in a row
+_SHARED: Final = (
+    "a pooler between lends its sessions for one transaction at a time, and the journal needs sessions of its own, to "
+    "listen and to prepare statements; connect directly, or let the pooler keep sessions (for PgBouncer: pool_mode = "
+    "session)"
+)
 
 
 class Connections:
@@ -99,6 +105,20 @@ class Connections:
         Raises:
             JournalFailed: The server cannot keep what the journal promises, or its tables have another format.
         """
+        connection = await self._connected()
+        try:
+            await self._set_up(connection)
+            async with self._preparing:
+                if not self._is_prepared:
+                    await self._refuse_shared_sessions(connection)
+                    await prepare(connection, self.sql)
+                    self._is_prepared = True
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    async def _connected(self) -> Connection:
         import asyncpg
 
         connection: Connection = await asyncpg.connect(
@@ -107,16 +127,25 @@ class Connections:
             command_timeout=self.patience,  # a dead connection would wait for ever
             server_settings={"application_name": "dagrun"},
         )
-        try:
-            await self._set_up(connection)
-            async with self._preparing:
-                if not self._is_prepared:
-                    await prepare(connection, self.sql)
-                    self._is_prepared = True
-        except BaseException:
-            connection.terminate()
-            raise
         return connection
+
+    async def _refuse_shared_sessions(self, connection: Connection) -> None:
+        """Raise an error if two open connections can be given the same session, or one of them another session.
+
+        A pooler makes up the number of the session that it tells a client at first; only then is there more to ask. A
+        pooler that gives out what came back last then lends one session to both connections; one that goes around its
+        sessions gives a connection another one each time.
+        """
+        own = await _session(connection)
+        if own == connection.get_server_pid():
+            return
+        other = await self._connected()
+        try:
+            for _ in range(_LOOKS):
+                if await _session(connection) != own or await _session(other) == own:
+                    raise JournalFailed(f"cannot use {self.place}: {_SHARED}")
+        finally:
+            other.terminate()
 
     async def aclose(self) -> None:
         """Close the idle connections."""
@@ -132,6 +161,8 @@ class Connections:
         if isinstance(error, asyncpg.InterfaceError) and isinstance(error.__context__, Exception):
             error = error.__context__  # the error that broke the connection, not the one that followed from it
         why = str(error) or type(error).__name__
+        if isinstance(error, asyncpg.InvalidSQLStatementNameError | asyncpg.DuplicatePreparedStatementError):
+            why = _SHARED  # it has prepared statements in one session, and met another
         return JournalFailed(f"cannot use {self.place}: {why}")
 
     async def _set_up(self, connection: Connection) -> None:
@@ -155,6 +186,11 @@ class Connections:
     def _drop_idle(self) -> None:
         while self._idle:
             self._idle.pop().terminate()
+
+
+async def _session(connection: Connection) -> int:
+    number: int = await connection.fetchval("SELECT pg_backend_pid()")
+    return number
 
 
 def is_passing(error: BaseException) -> bool:

@@ -58,7 +58,7 @@ class PostgresJournal(Readable):
 
     It works in a thread with an event loop of its own: so it works on asyncio and on trio, and while a tool blocks the
     loop of the run. Each journal has up to *connections* connections and one more to listen on, directly or through a
-    pooler that keeps sessions.
+    pooler that keeps sessions; another pooler is refused at the first use (`JournalFailed`).
 
     Any client that may write to the schema may answer for people and change the records. `read` and `open` notice a
     record that was changed, moved or deleted. They do not notice a whole new chain with a new row of the run, nor a
