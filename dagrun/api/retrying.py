@@ -153,6 +153,9 @@ async def failed_part(
     if unknown := doubtful(graph):
         named = ", ".join(node.id for node in unknown[:10])
         raise CannotResume(f"nobody knows whether these took effect: {named}; resume run {run_id} to settle that first")
+    if known := [node.id for node in graph.nodes.values() if _is_known_effect(node)]:
+        named = ", ".join(known[:10])
+        raise CannotResume(f"a person knows that these took effect: {named}; run the others as a new plan")
     return _taken_over(run_id, past, options, executors, policy)
 
 
@@ -240,6 +243,13 @@ def _roots_of(steps: Iterable[Node]) -> dict[str, tuple[str, int]]:
             if child.extra is not None and _has_roots(child):  # by its index: a substitute has an id of its own
                 roots[f"{node.id}[{child.index}]"] = child.root, child.generation
     return roots
+
+
+def _is_known_effect(node: Node) -> bool:
+    """Whether a person knows that a step took effect whose output nobody knows, so that it would be called again."""
+    is_open = node.state is not State.SUCCEEDED and (node.parent is None or node.parent.state is not State.SUCCEEDED)
+    is_known = node.extra is not None and node.extra.applied > 0
+    return is_known and is_open and not node.is_gone and not node.tool.effect.may_repeat
 
 
 def _has_roots(node: Node) -> bool:

@@ -71,11 +71,16 @@ class Questions:
         failure, last = outcome.failure, node.attempts[-1].tool
         why = failure.message if failure is not None else ""
         if outcome.state is State.UNKNOWN or node.is_gone:
-            text = f"Did the call of {last} by step {node.id} take effect?"
+            again = "" if node.is_gone else ", so it is called again"
+            text = (
+                f"Did the call of {last} by step {node.id} take effect? Answer took_effect, with its output if it has"
+                f" one; did_not{again}; or unknown."
+            )
             within = self._policy.answer_within
             # People have their time from the moment when the tool can no longer settle it.
             silence = (None if within is None else within + seconds_until_no_counts(node), "deny")
-            return self._make(Asked.EFFECT, text, node, at=at, why=why, silence=silence)
+            schema = dict(node.called(last).output.schema) or None
+            return self._make(Asked.EFFECT, text, node, at=at, why=why, silence=silence, schema=schema)
         name = failure.missing_input if failure is not None else None
         if name is not None:
             schema = dict(node.tool.arguments.property_schema(name))
@@ -291,7 +296,6 @@ def _is_alike(one: Outcome, other: Outcome) -> bool:
     return len(facts) == 2 and facts[0] == facts[1]
 
 
-_CHOICES: Final = ("approve", "deny", "escalate")
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
     "integer": (int,),
@@ -305,8 +309,8 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 def fault_of(question: Question, answer: Answer) -> str:
     """Return why *answer* does not fit *question*; empty if it does. Its fields may hold anything: hosts fill them."""
-    if answer.choice not in _CHOICES:
-        return f"the choice is one of {', '.join(_CHOICES)}, not {shorten(repr(answer.choice), 60)}"
+    if answer.choice not in question.choices:
+        return f"the choice is one of {', '.join(question.choices)}, not {shorten(repr(answer.choice), 60)}"
     texts = (answer.by, answer.note)
     ticked: Any = answer.ticked  # a plain text would tick every point that it contains
     if not isinstance(ticked, tuple | list) or not all(isinstance(text, str) for text in (*texts, *ticked)):
@@ -316,6 +320,8 @@ def fault_of(question: Question, answer: Answer) -> str:
         value = decode(encode(answer.value))
     except ValueRefused as error:
         return f"it cannot be kept: {error}"
+    if answer.choice == "took_effect" and value is not None and question.schema is not None:
+        return type_fault(question.schema, value)
     if answer.choice != "approve":
         return ""
     missing = [point for point in question.checklist if point not in answer.ticked]

@@ -585,9 +585,11 @@ def _keep_answer(node: Node, question: Question, answer: Answer, *, is_hidden: b
             extra.forgiven = len(node.attempts)
         case Asked.PERMISSION, "approve":
             extra.forgiven = len(node.attempts)
-        case Asked.EFFECT, "deny":  # the last call had no effect: the next is another call
+        case Asked.EFFECT, "did_not" | "deny":  # the last call had no effect: the next is another call; "deny" is old
             extra.generation += 1
             extra.forgiven = extra.cleared = len(node.attempts)
+        case Asked.EFFECT, "took_effect":
+            extra.applied = len(node.attempts)
 
 
 # The table ------------------------------------------------------------------------------------------------------------

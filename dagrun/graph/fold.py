@@ -144,7 +144,7 @@ def _node_state(node: Node, seen: Callable[[Stored], Stored]) -> dict[str, Any]:
             "guards": extra.guards,
             "given": {name: decode_or_reason(value) for name, value in extra.given.items()},
             "verdicts": [verdict.as_dict() for verdict in extra.verdicts],
-            "counts": [extra.forgiven, extra.cleared, extra.asked],
+            "counts": [extra.forgiven, extra.cleared, extra.applied, extra.asked],
             "held": [extra.held, extra.held_since],
         }
     return shown

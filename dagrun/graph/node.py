@@ -47,6 +47,7 @@ class RareStepState:
         held_since: When the current wait began, in seconds since the start of the run; `None` if there is none.
         forgiven: The number of attempts that no longer count, because a person has let it try again.
         cleared: The number of attempts that, as a person knows, had no effect.
+        applied: The number of attempts of which a person knows that they took effect, all in all.
     """
 
     root: str = ""
@@ -67,6 +68,7 @@ class RareStepState:
     confidence: tuple[int, float] | None = None
     forgiven: int = 0
     cleared: int = 0
+    applied: int = 0
     asked: int = 0
     held: float = 0.0
     held_since: float | None = None
@@ -219,8 +221,8 @@ class Node:
     @property
     def is_in_doubt(self) -> bool:
         """Whether it is unknown if one of its finished calls has changed the world."""
-        in_doubt = False
-        for attempt in self.attempts[self._cleared :]:
+        in_doubt, known = False, self._cleared if self.extra is None else max(self._cleared, self.extra.applied)
+        for attempt in self.attempts[known:]:
             if attempt.outcome is not None:
                 was_unknown = attempt.outcome.state is State.UNKNOWN
                 in_doubt = was_unknown or (in_doubt and not attempt.outcome.has_returned)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json
@@ -29,7 +29,9 @@ class Asked(StrEnum):
     OUTPUT = "output"  # may the run return its answer?
 
 
-Choice = Literal["approve", "deny", "escalate"]
+Choice = Literal["approve", "deny", "escalate", "took_effect", "did_not", "unknown"]
+_OF_EFFECTS: Final = ("took_effect", "did_not", "unknown", "escalate")
+_OF_OTHERS: Final = ("approve", "deny", "escalate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,7 @@ class Question:
         checklist: Points that must be ticked for a yes.
         diff: For a patch: what would change, line by line.
         name: For an input: the argument that gets the value; empty if a tool asks in the middle of its work.
-        schema: For an input: the JSON schema of the value.
+        schema: The JSON schema of the value: of an input, or of the output of the call that may have taken effect.
         asked_at: Seconds since the start of the run.
         deadline: When the default answer counts, in seconds since the start of the run; `None` for never.
         default: The default answer.
@@ -74,11 +76,17 @@ class Question:
     default: Answer | None = None
     transcript: tuple[str, ...] = later(())
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that answer it. Whether a call may be made, and whether it took effect, share no word but one."""
+        return _OF_EFFECTS if self.kind is Asked.EFFECT else _OF_OTHERS
+
     def as_dict(self) -> dict[str, Any]:
         """Return the question as plain JSON."""
         return {
             "id": self.id,
             "kind": str(self.kind),
+            "choices": list(self.choices),
             "text": self.text,
             "step": self.step,
             "tool": self.tool,
@@ -101,8 +109,9 @@ class Answer:
     """The answer of a person to a question.
 
     Attributes:
-        choice: ``approve``, ``deny``, or ``escalate`` (end the run, and leave the rest to people).
-        value: The value that was asked for.
+        choice: ``approve``, ``deny``, or ``escalate`` (end the run, and leave the rest to people). A question of the
+            kind ``effect`` takes ``took_effect``, ``did_not`` (the call is made again), ``unknown`` or ``escalate``.
+        value: The value that was asked for; with ``took_effect``, the output of the call.
         by: The person who answered, for the record.
         note: The reason, for the record.
         ticked: The points of the checklist that were ticked.
@@ -128,7 +137,7 @@ class Answer:
 
 
 def answer_from(answer: Answer | bool) -> Answer:
-    """Return *answer* as an `Answer`: True approves, False denies.
+    """Return *answer* as an `Answer`: True approves, False denies; neither says whether a call took effect.
 
     Raises:
         ContractError: *answer* is neither a boolean nor an `Answer`.
@@ -165,7 +174,7 @@ class AnswerLetter(BaseModel):
 
     key: str = Field(default="", max_length=200, repr=False)
     question: str = Field(max_length=64)
-    choice: Literal["approve", "deny", "escalate"]
+    choice: Choice
     value: Any = None
     by: str = Field(default="", max_length=200)
     note: str = Field(default="", max_length=_MAX_NOTE)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
-from dagrun.model.question import Answer, Asked, Question
+from dagrun.model.question import Answer, Asked, Choice, Question
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.value import decode_or_reason
 from dagrun.observe.answer_values import read_value
@@ -31,7 +31,7 @@ class AnswerBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     question: StrictStr = Field(max_length=64)
-    choice: Literal["approve", "deny", "escalate"]
+    choice: Choice
     text: StrictStr | None = None
     ticked: list[StrictStr] = []
     note: StrictStr = Field(default="", max_length=2_000)

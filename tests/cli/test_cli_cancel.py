@@ -105,7 +105,7 @@ def test_a_run_that_has_just_ended_is_told_to_have_ended(shell: Shell, capsys: p
     """Between the two looks of the command, at the record and at its owner; nothing is left to resume."""
     assert shell("run", shell.plan({"id": "ask", "tool": "doubtful"}), *TOOLS, "--run-id", "one").code == 7
     order = run_orders.RunOrder("cancel", "one", None, {"reason": "", "by": "ann", "as_json": False})
-    assert shell("answer", "one", "ask", "yes", "--yes").code == 0
+    assert shell("answer", "one", "ask", "took_effect", "sent", "--yes").code == 0
     assert shell("resume", "one").code == 0
     capsys.readouterr()
 

@@ -313,8 +313,10 @@ def test_effect_in_doubt_is_answered_with_what_the_call_gave(shell: Shell) -> No
     assert shell("run", shell.plan(*steps), *TOOLS).code == 7
 
     assert shell("answer", "last", "a", "perhaps", "--yes").code == 2
-    assert shell("answer", "last", "a", "no", "17", "--yes").code == 2
-    assert shell("answer", "last", "a", "yes", '"sent"', "--yes").code == 0
+    for words in (("yes",), ("no",), ("approve",), ("deny",), ("did_not", "17"), ("took_effect/did_not/unknown",)):
+        assert "say took_effect" in shell("answer", "last", "a", *words, "--yes").err
+    assert "This is answered by: dagrun answer" in shell("approve", "last", "a", "--yes").err
+    assert shell("answer", "last", "a", "took_effect", '"sent"', "--yes").code == 0
 
     assert shell("resume", "last", *TOOLS).out == "sent\n"
 
@@ -360,7 +362,7 @@ def test_call_in_doubt_is_asked_about_and_never_made_again(counting: Shell, how:
     counting.file("go", "")
 
     again = finished(counting, "resume", "one", "-t", "counting")
-    answered = finished(counting, "answer", "one", "send", "yes", "--yes")
+    answered = finished(counting, "answer", "one", "send", "took_effect", "sent", "--yes")
     last = finished(counting, "resume", "one", "-t", "counting")
 
     assert process.returncode == (7 if how == signal.SIGINT else -9)

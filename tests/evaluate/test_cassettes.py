@@ -40,6 +40,7 @@ from dagrun.evaluate.cases.host_deeds import run_with_host
 from dagrun.model.condition import Condition
 from dagrun.model.event import AttemptEnded, Event
 from dagrun.model.outcome import Outcome
+from dagrun.model.question import Choice
 from dagrun.testing import run_virtual
 from played_again import again, differs_again
 from random_cases import GRID, Case, make_case
@@ -83,8 +84,9 @@ async def approve(question: Question) -> Answer | None:
     """Agree to most, and say of an effect in doubt what its id says."""
     rng = random.Random(f"{question.step} {question.kind}")
     await anyio.sleep(rng.randint(0, 4) * GRID)
+    yes, no, *_ = question.choices
     value = {"value": 2, "rows": [], "trail": "of a person"} if question.kind == "effect" else None
-    return Answer(rng.choice(("approve", "approve", "deny")), value, by="ann", note="seen")
+    return Answer(cast("Choice", rng.choice((yes, yes, no))), value, by="ann", note="seen")
 
 
 async def record(case: Case, journal: MemoryJournal) -> Status:
@@ -354,7 +356,7 @@ async def in_doubt(journal: MemoryJournal) -> None:
     """A person says what became of a call."""
 
     async def settle(question: Question) -> Answer:
-        return Answer("approve", "sent after all", by="ann")
+        return Answer("took_effect", "sent after all", by="ann")
 
     plan = Plan(steps=[Step(id="a", tool="lose", args={"text": "x"}), Step(id="b", tool="look", args={"what": "${a}"})])
     await dagrun.run(plan, tools=[lose, look], approver=settle, journal=journal, run_id="r")

@@ -431,7 +431,7 @@ async def test_code_around_a_run_that_fails_suspends_it_if_there_is_a_journal(ha
         async with story.go_on(attended=True) as running:
             await settle()
             assert [question.kind for question in running.pending] == [Asked.EFFECT]
-            await running.answer(running.pending[0], Answer("approve", value=1))
+            await running.answer(running.pending[0], Answer("took_effect", value=1))
             assert (await running.result()).status is Status.SUCCEEDED
 
 
@@ -461,7 +461,7 @@ WAITS: Final[dict[str, tuple[Asked, Any, Step, Answer, dict[str, Any]]]] = {
     "pause after": (Asked.PAUSE, lambda: None, nap("pay", 1.0, pause="after"), YES, {}),
     "input": (Asked.INPUT, _missing, step(tool="needs"), Answer("approve", value="north"), {}),
     "permission": (Asked.PERMISSION, _forbidden, step(tool="forbidden"), YES, {}),
-    "effect": (Asked.EFFECT, _lost, step(tool="lost"), Answer("approve", value=7), {}),
+    "effect": (Asked.EFFECT, _lost, step(tool="lost"), Answer("took_effect", value=7), {}),
     "output": (Asked.OUTPUT, lambda: None, nap("pay", 1.0), YES, {"approve_output": True}),
 }
 

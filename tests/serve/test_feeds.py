@@ -555,6 +555,38 @@ async def test_a_typed_value_is_read_as_the_question_wants_it(text: str, status:
     assert result.status is (Status.SUCCEEDED if status == 200 else Status.CANCELLED)
 
 
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({"choice": "approve"}, 422, "one of took_effect, did_not, unknown, escalate"),
+        ({"choice": "deny"}, 422, "one of took_effect, did_not, unknown, escalate"),
+        ({"choice": "took_effect", "text": "paid"}, 200, ""),
+        ({"choice": "unknown"}, 200, ""),
+    ],
+)
+async def test_whether_a_call_took_effect_is_answered_in_words_of_its_own(
+    body: dict[str, Any], status: int, said: str
+) -> None:
+    calls = 0
+
+    @dagrun.tool(effect="effectful")
+    async def pay() -> str:
+        """Pay."""
+        nonlocal calls
+        calls += 1
+        raise RuntimeError("the line is lost")
+
+    async with dagrun.start(Plan(steps=[Step(id="p", tool="pay")]), tools=[pay], run_id=RUN, attended=True) as run:
+        client = Client(page_of(None, run))
+        await anyio.sleep(0.1)
+        answer = await client.post(f"/api/runs/{RUN}/answers", {"question": run.pending[0].id, **body})
+        assert (answer.status_code, said in answer.text) == (status, True), answer.text
+        if status != 200:
+            run.cancel()
+        await run.result()
+    assert calls == 1
+
+
 async def test_a_run_without_a_journal_cannot_be_suspended() -> None:
     async with dagrun.start(
         Plan(steps=[Step(id="nap", tool="nap", args={"seconds": 9.0})]), tools=toolset(), run_id=RUN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import click
@@ -25,11 +25,10 @@ from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, printable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.decide.questions import fault_of
 from dagrun.errors import shorten, visible
-from dagrun.model.question import Answer, AnswerLetter, Asked, Question
+from dagrun.model.question import Answer, AnswerLetter, Asked, Choice, Question
 from dagrun.observe.answer_values import BadAnswer, read_value
 from dagrun.observe.question_text import lay_out
 
-_YES_NO: Final[Mapping[str, bool]] = {"y": True, "yes": True, "n": False, "no": False}
 _VALUES: Final = (Asked.INPUT, Asked.EFFECT)
 NOT_ANSWERED: Final = 130
 
@@ -177,10 +176,15 @@ def answer_of(question: Question, values: tuple[str, ...]) -> Answer:
         if len(values) != 1:
             raise BadInput("give one VALUE; a text with blanks goes in quotes")
         return Answer("approve", value=_read(values[0], question.schema or {}))
-    took_effect = _YES_NO.get(values[0].casefold()) if values else None
-    if took_effect is None or len(values) > 1 + took_effect:
-        raise BadInput("say yes (it took effect; and maybe what the call gave), or no (it surely did not)")
-    return Answer("approve" if took_effect else "deny", value=_read(values[1], {}) if len(values) > 1 else None)
+    match values:
+        case ("took_effect",) | ("did_not",) | ("unknown",):
+            return Answer(cast("Choice", values[0]))
+        case "took_effect", output:
+            return Answer("took_effect", value=_read(output, question.schema or {}))
+    raise BadInput(
+        "say took_effect, and what the call returned if it returns anything; did_not, so that it is called again; or"
+        " unknown"
+    )
 
 
 def _read(text: str, schema: Mapping[str, Any]) -> Any:

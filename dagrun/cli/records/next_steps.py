@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dagrun.cli.records.resume_command import command_again, quoted
-from dagrun.errors import shorten
+from dagrun.errors import shorten, visible
 from dagrun.model.event import Event, QuestionAnswered, QuestionAsked, RunEnded, RunSuspended
 from dagrun.model.outcome import State, Status
 from dagrun.model.question import Asked, Question
@@ -79,7 +79,9 @@ class NextSteps:
         lines = [f"{step} may have taken effect; resuming settles that" for step in self.cut_off(result)]
         asked = list(self._open.values())
         for question in asked[:_MAX_QUESTIONS]:
-            lines += [f"open: {shorten(question.text)}", f"  {answer_command(self._run_id, question, self._where)}"]
+            lines.append(f"open: {shorten(question.text)}")
+            lines += [f"  why: {shorten(visible(question.why))}"] if question.why else []
+            lines.append(f"  {answer_command(self._run_id, question, self._where)}")
         if len(asked) > _MAX_QUESTIONS:
             lines.append(f"… and {len(asked) - _MAX_QUESTIONS} more open questions")
         return [*lines, "resume the run:", f"  {command}"]
@@ -106,8 +108,8 @@ def answer_command(run_id: str, question: Question, where: Iterable[str] = ()) -
     about = question.step or question.id
     if question.kind not in _BY_VALUE:
         return quoted(["dagrun", "approve", run_id, about, *where])
-    # Both are placeholders, and harmless if they are pasted into a shell; "yes|no" would not be.
-    value = "VALUE" if question.kind is Asked.INPUT else "YES_OR_NO"
+    # Both are placeholders, and harmless if they are pasted into a shell; "took_effect|did_not" would not be.
+    value = "VALUE" if question.kind is Asked.INPUT else "took_effect/did_not/unknown"
     return quoted(["dagrun", "answer", run_id, about]) + f" {value}" + "".join(f" {quoted([w])}" for w in where)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import anyio
 
@@ -16,7 +16,7 @@ from dagrun.cli.terminal.display import Display
 from dagrun.cli.terminal.keyboard import LineTooLong, open_keyboard, terminal_of
 from dagrun.cli.terminal.text import columns_of
 from dagrun.errors import visible
-from dagrun.model.question import Answer, Approver, Asked, Question
+from dagrun.model.question import Answer, Approver, Asked, Choice, Question
 from dagrun.observe.answer_values import BadAnswer, read_value
 from dagrun.observe.question_text import QuestionPage, lay_out
 
@@ -26,14 +26,20 @@ Write = Callable[[str], object]
 PAUSE: Final = 1.0
 
 # Ctrl-D and Ctrl-C are handled by the terminal, which turns them into an end of input and a signal.
+_HELP_YES_NO: Final = """\
+  y      yes
+  n      no; a reason may follow: n the amount is wrong
+"""
 _HELP: Final = """\
-  y      yes{yes}
-  n      no{no}; a reason may follow: n the amount is wrong
   e      escalate: end the run, and hand everything to people; a reason may follow
   Ctrl-D no answer: somebody else may know
   Ctrl-C stop the whole run
 """
-_HELP_EFFECT: Final = "  d      you do not know: it stays in doubt\n"
+_HELP_EFFECT: Final = """\
+  took_effect  it took effect; what the call returned may follow, and must if steps need it: took_effect 17
+  did_not      it surely did not: it is called again; a reason may follow
+  unknown      you do not know: it stays in doubt; a reason may follow
+"""
 _HELP_CUT: Final = "  f      show in full what was cut\n"
 _HELP_VALUE: Final = """\
   Type the value as JSON; where a text is asked for, just the text.
@@ -169,10 +175,9 @@ class _Dialogue:
         about = visible(self._question.step or "this run")
         if is_value:
             return f"{about}: a value ([:n]one, [:e]scalate, [:?] help): "
-        words = ["[y]es", "[n]o"]
-        if self._question.kind is Asked.EFFECT:
-            words.append("[d]o not know")
-        words.append("[e]scalate")
+        # In full, and other words than for an approval: what is typed by habit must not settle an effect.
+        is_effect = self._question.kind is Asked.EFFECT
+        words = [*(("took_effect", "did_not", "unknown") if is_effect else ("[y]es", "[n]o")), "[e]scalate"]
         if self._page.is_cut:
             words.append("[f]ull text")
         return f"{about}: {', '.join(words)}, [?] help: "
@@ -187,21 +192,25 @@ class _Dialogue:
 
     async def _read_choice(self, line: str) -> tuple[Answer | None, bool]:
         word, _, note = line.strip().partition(" ")
+        is_effect = self._question.kind is Asked.EFFECT
         match word.casefold():
-            case "y" | "yes" if not note:
+            case "y" | "yes" if not note and not is_effect:
                 return await self._agree()
-            case "n" | "no":
+            case "n" | "no" if not is_effect:
                 return Answer("deny", note=note.strip()), True
+            case "took_effect" if is_effect:
+                return self._typed("took_effect", note) if note.strip() else (Answer("took_effect"), True)
+            case "did_not" | "unknown" as said if is_effect:
+                return Answer(cast("Choice", said), note=note.strip()), True
             case "e" | "escalate":
                 return Answer("escalate", note=note.strip()), True
-            case "d" if self._question.kind is Asked.EFFECT:
-                return None, True
             case "f" | "full" if self._page.is_cut:
                 self._show(is_whole=True)
             case "?" | "h" | "help":
                 self._write(self._help())
             case _:
-                self._write("Type one of the letters in brackets, and Enter.\n")
+                one = "words" if is_effect else "letters in brackets"
+                self._write(f"Type one of the {one}, and Enter.\n")
         return None, False
 
     async def _read_value(self, line: str) -> tuple[Answer | None, bool]:
@@ -214,12 +223,15 @@ class _Dialogue:
             case ":?":
                 self._write(_HELP_VALUE)
                 return None, False
+        return self._typed("approve", line)
+
+    def _typed(self, choice: Choice, text: str) -> tuple[Answer | None, bool]:
         try:
-            value = read_value(line, self._question.schema or {})
+            value = read_value(text, self._question.schema or {})
         except BadAnswer as error:
             self._write(f"That cannot be: {error}.\n")
             return None, False
-        return Answer("approve", value=value), True
+        return Answer(choice, value=value), True
 
     async def _agree(self) -> tuple[Answer | None, bool]:
         """Return a yes, if the person ticks every point of the checklist."""
@@ -237,10 +249,7 @@ class _Dialogue:
 
     def _help(self) -> str:
         is_effect = self._question.kind is Asked.EFFECT
-        shown = _HELP.format(
-            yes=": it took effect" if is_effect else "", no=": it surely did not take effect" if is_effect else ""
-        )
-        return shown + _HELP_EFFECT * is_effect + _HELP_CUT * self._page.is_cut
+        return (_HELP_EFFECT if is_effect else _HELP_YES_NO) + _HELP + _HELP_CUT * self._page.is_cut
 
 
 def login() -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from dagrun.evaluate.cases.failures import FAILURE_NAMES, is_failure
 from dagrun.model.critic import Result
 from dagrun.model.outcome import State
-from dagrun.model.question import Asked
+from dagrun.model.question import Asked, Choice
 
 Text: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=2_000)]
 Name: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,100}$")]
@@ -24,6 +24,7 @@ Ending: TypeAlias = Literal[
 FOREVER: Final = "forever"
 UNSTOPPABLE: Final = "unstoppable"
 NOBODY: Final = "nobody"
+_OLD_WORDS: Final = {"approve": "took_effect", "deny": "did_not"}
 _ACT: Final = frozenset(("when", "takes", "return", "raise"))  # an object with one of these is an act, and no value
 
 
@@ -114,18 +115,27 @@ class PersonReply(_Part):
     """What a person answers, and after how long.
 
     Attributes:
-        choice: ``approve``, ``deny`` or ``escalate``; ``nobody``: there is nobody to answer now.
+        choice: A choice of `Answer`, such as ``approve`` or ``deny``, or ``took_effect`` or ``did_not`` for a call in
+            doubt; ``nobody``: there is nobody to answer now.
         value: The value that was asked for.
         takes: Seconds until the answer; ``forever`` for none.
         note: The reason, for the record.
         kind: The reply is only for questions of this kind, such as ``approval`` or ``effect``.
     """
 
-    choice: Literal["approve", "deny", "escalate", "nobody"] = "approve"
+    choice: Choice | Literal["nobody"] = "approve"
     value: Any = None
     takes: Seconds | Literal["forever"] = 0.0
     note: str = ""
     kind: Annotated[Asked, Field(strict=False)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _old_words(cls, facts: Any) -> Any:
+        """Read the words that cases of older records have for calls in doubt."""
+        if isinstance(facts, dict) and facts.get("kind") == "effect" and facts.get("choice") in _OLD_WORDS:
+            return {**facts, "choice": _OLD_WORDS[facts["choice"]]}
+        return facts
 
 
 def _listed(value: Any) -> Any:

@@ -27,6 +27,7 @@ from dagrun.model.outcome import ErrorKind, Recovery, State, Status
 from dagrun.model.question import Answer, Asked, Question
 
 _RECONCILED: Final = "reconcile of "
+_YES: Final = ("took_effect", "approve")  # the latter in records of the first releases
 _ASKED_ANEW: Final = "it is asked"  # after the run was resumed
 _GIVEN_UP: Final = "nobody waits for the answer"  # the planner was stopped, and answers nothing in a case, either
 
@@ -260,7 +261,7 @@ class PeopleReader:
             return
         seconds, answer = whole_ms(asked.end.at - self._since(asked)), asked.answer
         if answer is not None and answer.by.startswith(_RECONCILED):
-            known = {"applied": answer.value} if answer.choice == "approve" else {"not_applied": True}
+            known = {"applied": answer.value} if answer.choice in _YES else {"not_applied": True}
             yield known | ({"takes": seconds} if seconds else {})
         elif answer is not None or asked.end.reason.startswith(NO_APPROVER):
             yield {"unknown": True}

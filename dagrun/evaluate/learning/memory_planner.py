@@ -227,7 +227,7 @@ def _fault(past: Replayed, policy: str) -> str:
         sources = sorted({name for names in others.values() for name in names})
         return f"its planner was shown what others can write ({', '.join(sources)})"
     answers = [event.answer for event in past.events if isinstance(event, QuestionAnswered)]
-    if any(answer is not None and answer.choice != "approve" for answer in answers):
+    if any(answer is not None and answer.choice not in ("approve", "took_effect") for answer in answers):
         return "a person said no"
     return ""
 

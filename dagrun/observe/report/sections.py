@@ -269,7 +269,7 @@ def _skipped_by(step: View, view: View) -> list[int]:
 
 
 # What `dagrun answer` takes for a question of these kinds; the others are answered by `dagrun approve`.
-ANSWERS: Final = {"input": " VALUE", "effect": " YES_OR_NO"}
+ANSWERS: Final = {"input": " VALUE", "effect": " took_effect/did_not/unknown"}
 
 
 def open_questions(view: View) -> Markup:

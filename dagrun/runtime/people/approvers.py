@@ -55,10 +55,10 @@ async def reconcile(tool: AnyTool, key: str, seconds_since_cut: float) -> Answer
         case None:
             return None
         case False:
-            return Answer("deny", by=by)
+            return Answer("did_not", by=by)
         case Applied() | True:
             value = None if reply is True else reply.value
-            return Answer("approve", value=decode(tool.output.encode(value, tool.output_limit)), by=by)
+            return Answer("took_effect", value=decode(tool.output.encode(value, tool.output_limit)), by=by)
         case _:
             raise ContractError(
                 f"{by} gives Applied(value) or True, False, or None if it does not know; got {reply!r:.90}"

@@ -21,6 +21,7 @@ from dagrun.errors import AnswerRefused, QuestionNotFound, shorten
 from dagrun.graph.live_graph import PAUSE
 from dagrun.graph.node import Node
 from dagrun.model.contracts.received import ReceivedArguments
+from dagrun.model.contracts.schema_types import types_of
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State, Status
 from dagrun.model.question import Answer, Approver, Asked, Question
 from dagrun.model.redaction.logs import RedactingLogger
@@ -331,8 +332,12 @@ class People:
             self._up.settle_down()
 
     def _hear(self, question: Question, reply: object, fault: str, failure: Failure | None = None) -> None:
-        """Take the reply of the approver; a reply that is no `Answer` counts as none."""
-        answer = (YES if reply else NO) if isinstance(reply, bool) else reply
+        """Take the reply of the approver; a reply that is no `Answer` counts as none.
+
+        A plain yes or no does not say whether a call took effect: it may be meant for another question.
+        """
+        is_word = isinstance(reply, bool) and question.kind is not Asked.EFFECT
+        answer = (YES if reply else NO) if is_word else None if isinstance(reply, bool) else reply
         if isinstance(answer, Answer):
             fault = fault_of(question, answer)
             if not fault:
@@ -461,19 +466,30 @@ class Replies:
     def _settle_effect(self, question: Question, answer: Answer | None, node: Node, reason: str) -> None:
         """Settle a call whose effect is in doubt by the answer; without one, the doubt stays."""
         match answer.choice if answer is not None else None:
-            case "approve":
+            case "took_effect":
                 self._record.answer(question, answer, None, reason)
-                value = encode(answer.value if answer is not None else None)
-                self._record.settle(node, State.SUCCEEDED, "a person knows that it took effect", value=value)
-            case "deny" if node.is_gone:
+                self._settle_known(node, answer.value if answer is not None else None)
+            case "did_not" if node.is_gone:
                 self._record.answer(question, answer, None, reason)
                 text = "a person knows that it did not take effect"
                 self._record.settle(node, State.SUPERSEDED, text, is_tolerated=True)
-            case "deny":
+            case "did_not":
                 self._record.answer(question, answer, State.READY, reason)
             case _:
                 self._record.answer(question, answer, None, reason)
                 self._give_up(node)
+
+    def _settle_known(self, node: Node, value: object) -> None:
+        """End a step whose call took effect: with its output, or as failed if nobody knows what the tool returned."""
+        last = node.attempts[-1]
+        types = types_of(schema := node.called(last.tool).output.schema, schema)
+        if node.is_gone or value is not None or types is None or "null" in types:
+            self._record.settle(node, State.SUCCEEDED, "a person knows that it took effect", value=encode(value))
+            return
+        failure = last.outcome.failure if last.outcome is not None else None
+        why = f" ({failure.message})" if failure is not None else ""
+        text = f"a person knows that it took effect, but not what {last.tool} returned{why}"
+        self._record.fail_unstarted(node, Failure(ErrorKind.BAD_OUTPUT, shorten(text)))
 
     def _give_up(self, node: Node) -> None:
         """Fail a step as its last attempt did."""

@@ -1,7 +1,8 @@
 """The log of failures: each step that failed is logged with its traceback, and so is each fault of a planner.
 
 1. A step is logged when it has ended: as a warning, once. An attempt that is followed by another one is logged at level
-   DEBUG, and one about which a person is asked, or whose default stands in, at level INFO.
+   DEBUG, and one about which a person is asked, or whose default stands in, at level INFO. One whose effect a person is
+   asked about is logged as a warning, too: whoever answers may be a program that does not look why.
 2. The handlers of a host may do anything, so they are called at the end of a change, as observers are.
 3. After that nothing needs the frames of the exception any more, and they are dropped. They would keep the run alive.
 """
@@ -60,7 +61,8 @@ class FailureLog:
     def _tell(self, event: Event) -> None:
         match event:
             case AttemptEnded() | Reviewed() if event.outcome.failure is not None:
-                self._tell_step(event.step, event.state, event.outcome.failure)
+                state = State.UNKNOWN if self._is_for_people(event) else event.state
+                self._tell_step(event.step, state, event.outcome.failure)
             case StepSettled() if event.state is not State.SKIPPED and (event.reason or event.failure):
                 self._tell_step(event.step, event.state, event.failure or self._last_failure(event), event.reason)
             case PlannerCalled():
@@ -73,6 +75,12 @@ class FailureLog:
         level, words = _LEVELS[state]
         text = reason or (failure.message if failure is not None else "")
         self._log(level, f"step %s {words}: %s", (step, text), failure, {"step": step})
+
+    def _is_for_people(self, event: AttemptEnded | Reviewed) -> bool:
+        """Whether a person is asked if the call took effect, as its tool cannot find out."""
+        node = self._graph.nodes[event.step]
+        is_asked = event.state is State.HELD and event.outcome.state is State.UNKNOWN
+        return is_asked and node.called(node.attempts[-1].tool).reconcile is None
 
     def _last_failure(self, event: StepSettled) -> Failure | None:
         """The failure of the last attempt, if the step has ended without another one."""

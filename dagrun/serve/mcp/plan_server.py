@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import anyio
 
@@ -14,6 +14,7 @@ from dagrun._version import __version__
 from dagrun.api.engine import Engine
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.errors import ContractError, DagrunError, PlanRefused, shorten
+from dagrun.model.question import Choice
 from dagrun.model.value import encode_plain
 from dagrun.planners.signatures import signatures_of
 from dagrun.serve.mcp.asked_by_clients import answers_from, can_ask, forms_of
@@ -79,7 +80,7 @@ _ANSWERS: Final[Mapping[str, Any]] = {
         "type": "object",
         "properties": {
             "question": {"type": "string", "description": "The id of the question."},
-            "choice": {"enum": ["approve", "deny", "escalate"]},
+            "choice": {"enum": list(get_args(Choice)), "description": "One of the choices of the question."},
             "value": {"description": "The value that the question asks for."},
             "note": {"type": "string", "description": "The reason."},
             "ticked": {"type": "array", "items": {"type": "string"}},

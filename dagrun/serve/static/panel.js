@@ -34,10 +34,11 @@ export function panel(run, question, readOnly, said) {
   let isWhole = !args || args.text.length >= args.characters;
   const text = args ? make("pre", { tabindex: 0, class: "args" }, args.text) : null;
   const load = isWhole ? null : make("button", { click: loadAll }, `Load all ${args.characters} characters`);
-  const [yes, no, people] = [
-    [isEffect ? "Yes, it took effect" : question.kind === "input" ? "Send this value" : question.kind === "approval" ? "Yes, make this call" : "Yes", "approve"],
-    [isEffect ? "No, it did not" : "No", "deny"], ["Hand over to people", "escalate"],
-  ].map(([label, choice]) => make("button", { class: choice, click: () => send(choice) }, label));
+  const labels = isEffect
+    ? [["It took effect", "took_effect"], ["It did not; call it again", "did_not"], ["I do not know", "unknown"]]
+    : [[question.kind === "input" ? "Send this value" : question.kind === "approval" ? "Yes, make this call" : "Yes", "approve"], ["No", "deny"]];
+  const [yes, ...others] = [...labels, ["Hand over to people", "escalate"]]
+    .map(([label, choice]) => make("button", { class: choice, click: () => send(choice) }, label));
 
   function judge() {
     yes.disabled = !isWhole || boxes.some(({ box }) => !box.checked);
@@ -52,9 +53,9 @@ export function panel(run, question, readOnly, said) {
   }
   async function send(choice) {
     const body = { question: question.id, choice, note: note.value, ticked: boxes.filter(({ box }) => box.checked).map(({ point }) => point) };
-    if (typed && choice === "approve" && typed.value !== "") body.text = typed.value;
+    if (typed && choice === labels[0][1] && typed.value !== "") body.text = typed.value;
     else if (typed && choice === "approve" && !isEffect) return void (message.textContent = "a value is asked for");
-    for (const button of [yes, no, people]) button.disabled = true;
+    for (const button of [yes, ...others]) button.disabled = true;
     try {
       const done = await post(`runs/${run}/answers`, body);
       said(done.taken || done.is_held ? "answered" : "answered; no process is at the run, so it goes on with dagrun resume");
@@ -63,7 +64,7 @@ export function panel(run, question, readOnly, said) {
       const now = error.facts?.now;
       message.textContent = now?.answer ? `${error.message}: answered by ${now.answer.by || "somebody"} (${now.answer.choice})` : error.message;
       if (error.status === 409) return;
-      for (const button of [no, people]) button.disabled = false;
+      for (const button of others) button.disabled = false;
       judge();
     }
   }
@@ -90,9 +91,9 @@ export function panel(run, question, readOnly, said) {
     question.deadline !== null ? make("p.deadline", { "data-deadline": question.deadline, "data-default": question.default?.choice ?? "" }) : null,
     ...(readOnly ? [make("p.soft", "only looking is allowed here")] : [
       ...boxes.map(({ point, box }) => make("label.tick", box, ` ${point}`)),
-      typed ? make("label.typed", `${question.name || "value"} `, typed, make("small", hint(question.schema))) : null,
+      typed ? make("label.typed", `${question.name || (isEffect ? "its output, if it took effect" : "value")} `, typed, make("small", hint(question.schema))) : null,
       make("label.note", "note ", note),
-      make("p.buttons", yes, no, people),
+      make("p.buttons", yes, ...others),
     ]),
     message);
 }

@@ -210,8 +210,8 @@ def answer_to(case: Case, question: Question, world: World) -> Answer:
         return Answer("escalate", note="this goes on for ever")
     if question.kind is Asked.EFFECT:
         if world.is_applied(question.step, question.tool):
-            return Answer("approve", {"value": 2, "rows": [0, 1], "trail": "seen"}, by="witness")
-        return Answer("deny", by="witness")
+            return Answer("took_effect", {"value": 2, "rows": [0, 1], "trail": "seen"}, by="witness")
+        return Answer("did_not", by="witness")
     rng = opinion(case, str(question.kind), question.step)
     if not case.is_calm and rng.random() < 0.03:
         return Answer("escalate")

@@ -165,7 +165,7 @@ async def person(question: Question) -> Answer | bool:
     if question.kind is not Asked.EFFECT:
         return True
     lines = [line for line in WORLD[0].lines() if line[0] == "applied" and line[1] == question.step]
-    return Answer("approve", f"{question.tool} done") if lines else Answer("deny")
+    return Answer("took_effect", f"{question.tool} done") if lines else Answer("did_not")
 
 
 class KillingWriter(SQLiteWriter):

@@ -97,7 +97,7 @@ class TakesSilenceForNo(Replies):
     """Who does not answer has said that nothing has happened."""
 
     def _settle_effect(self, question: Question, answer: Answer | None, node: Node, reason: str) -> None:
-        super()._settle_effect(question, answer or Answer("deny"), node, reason)
+        super()._settle_effect(question, answer or Answer("did_not"), node, reason)
 
 
 def nothing_was_cut_off(*args: Any) -> Outcome:

@@ -241,7 +241,7 @@ class _Play:
             return Answer("approve")
         last = next(call for call in reversed(self.world.calls) if call.step == question.step)
         self.world.told.append((self.world.tick(), question.step, ""))
-        return Answer("approve", {"text": "seen"}) if last.is_applied else Answer("deny")
+        return Answer("took_effect", {"text": "seen"}) if last.is_applied else Answer("did_not")
 
     async def _host(self, run: Run) -> None:
         for _ in range(self.rng.choice((0, 0, 1, 2))):

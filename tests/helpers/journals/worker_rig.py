@@ -206,7 +206,7 @@ class Rig:
             key = await journal.answer_key(each.run_id)
             for question in (await dagrun.replay(each.run_id, journal=journal)).pending:
                 assert question.kind is Asked.EFFECT
-                answer = Answer("approve", 7) if paid[each.run_id] else Answer("deny")
+                answer = Answer("took_effect", 7) if paid[each.run_id] else Answer("did_not")
                 self._figures.doubts["paid" if paid[each.run_id] else "not paid"] += 1
                 letter = AnswerLetter.of(question.id, answer, key)
                 await journal.post(each.run_id, letter.model_dump_json().encode())

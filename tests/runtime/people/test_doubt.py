@@ -228,8 +228,8 @@ async def test_what_a_person_knows_not_to_have_taken_place_may_be_changed() -> N
             raise ToolError("closed on Sundays")
         return "paid"
 
-    async def approver(question: Question) -> bool:
-        return False
+    async def approver(question: Question) -> Answer:
+        return Answer("did_not")
 
     tool = make_tool(pay, effect="effectful", needs_approval=False)
     planner = Thinker(instead("pay", Step(id="again", tool="pay", args={"amount": 6})))

@@ -11,6 +11,7 @@ import pytest
 import dagrun
 from crash_process import RUN
 from dagrun import (
+    Answer,
     Applied,
     CannotResume,
     Drop,
@@ -93,11 +94,11 @@ class Asked:
         says: What they say.
     """
 
-    def __init__(self, says: bool | None) -> None:
+    def __init__(self, says: Answer | None) -> None:
         self.says = says
         self.about: list[str] = []
 
-    async def __call__(self, question: dagrun.Question) -> bool | None:
+    async def __call__(self, question: dagrun.Question) -> Answer | None:
         """Answer *question*."""
         self.about.append(f"{question.kind} {question.step}")
         return self.says
@@ -130,12 +131,12 @@ def _calls(shape: str) -> Sequence[str]:
     return ("p",) if shape == "a step" else ("p[0]", "p[1]")
 
 
-@pytest.mark.parametrize(("says", "state"), [(True, "succeeded"), (False, "superseded")])
+@pytest.mark.parametrize(("says", "state"), [(Answer("took_effect"), "succeeded"), (Answer("did_not"), "superseded")])
 @EVERY[0]
 @EVERY[1]
 @EVERY[2]
 async def test_a_person_settles_it_when_the_run_is_resumed(
-    way: str, shape: str, tool: str, says: bool, state: str
+    way: str, shape: str, tool: str, says: Answer, state: str
 ) -> None:
     """Nothing is called again: the plan does without it, whatever the person knows."""
     bank, asked = Bank(tool), Asked(says)
@@ -169,7 +170,7 @@ async def test_it_stays_for_as_long_as_nobody_settles_it(way: str, shape: str, t
 
     assert result.status is Status.UNKNOWN
     assert {_states(result)[id_] for id_ in _calls(shape)} == {"unknown"}
-    assert (await _resumed(journal, bank, Asked(says=False))).status is Status.SUCCEEDED
+    assert (await _resumed(journal, bank, Asked(Answer("did_not")))).status is Status.SUCCEEDED
     assert bank.paid == paid
 
 
@@ -207,7 +208,7 @@ async def test_its_tool_may_find_it_out(found: Any, state: str) -> None:
 @EVERY[2]
 async def test_a_crash_before_it_is_asked_about_calls_nothing(tool: str) -> None:
     """The record says that the step is open again, and not yet that anybody was asked."""
-    bank, asked = Bank(tool), Asked(says=False)
+    bank, asked = Bank(tool), Asked(Answer("did_not"))
     journal = await _hidden(bank)
     paid = list(bank.paid)
     await _resumed(journal, bank, Asked(None))

@@ -185,19 +185,22 @@ def doubtful(*acts: Any, **options: Any) -> StandIn:
 @pytest.mark.parametrize(
     ("says", "state", "status", "calls"),
     [
-        (value({"receipt": 7}), "succeeded", Status.SUCCEEDED, 1),
-        (Answer("deny"), "succeeded", Status.SUCCEEDED, 2),
+        (Answer("took_effect", {"receipt": 7}), "succeeded", Status.SUCCEEDED, 1),
+        (Answer("did_not"), "succeeded", Status.SUCCEEDED, 2),
+        (Answer("unknown"), "unknown", Status.UNKNOWN, 1),
         (None, "unknown", Status.UNKNOWN, 1),
     ],
 )
 async def test_a_person_knows_whether_it_took_effect(says: Any, state: str, status: Status, calls: int) -> None:
-    """Yes: what it gave is what the person says. No: it is called again. Nobody knows: it stays in doubt."""
+    """It did: what it gave is what the person says. It did not: it is called again. Nobody knows: it stays in doubt."""
     tool, person = doubtful(ConnectionError("lost"), {"receipt": 8}), Person(says)
 
     result = await run(step(), step("after", "echo", "${pay}"), tools=(tool,), approver=person)
 
     (asked,) = person.asked
-    assert (asked.kind, asked.text) == (Asked.EFFECT, "Did the call of pay by step pay take effect?")
+    words = "took_effect, with its output if it has one; did_not, so it is called again; or unknown."
+    assert (asked.kind, asked.text) == (Asked.EFFECT, f"Did the call of pay by step pay take effect? Answer {words}")
+    assert (asked.choices, asked.why) == (("took_effect", "did_not", "unknown", "escalate"), "ConnectionError: lost")
     assert (result.steps["pay"].state, result.status, len(tool.calls)) == (state, status, calls)
     receipts = {Status.SUCCEEDED: {"receipt": 9 - calls if calls == 1 else 8}, Status.UNKNOWN: None}
     assert result.output == ({"receipt": 7} if calls == 1 and status is Status.SUCCEEDED else receipts[status])
@@ -214,7 +217,7 @@ async def test_what_surely_did_not_happen_is_called_with_another_key() -> None:
             raise ConnectionError("lost")
         return "sent"
 
-    await run(Step(id="send", tool="send"), tools=(send,), approver=Person(Answer("deny")))
+    await run(Step(id="send", tool="send"), tools=(send,), approver=Person(Answer("did_not")))
 
     assert len(set(keys)) == 2
 
@@ -225,18 +228,18 @@ async def test_a_second_click_does_not_answer_the_next_question() -> None:
     async with start(step(), tools=(tool,)) as handle:
         await settle()
         first = handle.pending[0].id
-        await handle.answer(first, Answer("deny"))
+        await handle.answer(first, Answer("did_not"))
         await settle()
         with pytest.raises(QuestionNotFound):
-            await handle.answer(first, Answer("deny"))
+            await handle.answer(first, Answer("did_not"))
         assert (len(tool.calls), len(handle.pending)) == (2, 1)
-        await handle.answer(handle.pending[0], value("paid"))
+        await handle.answer(handle.pending[0], Answer("took_effect", "paid"))
         assert (await handle.result()).output == "paid"
 
 
 async def test_who_always_says_no_does_not_pay_for_ever() -> None:
     """The rule for retries bounds this, too."""
-    tool, person = doubtful(), Person(Answer("deny"))
+    tool, person = doubtful(), Person(Answer("did_not"))
 
     result = await run(step(retry=RetryRule(max_attempts=3)), tools=(tool,), approver=person)
 
@@ -276,7 +279,7 @@ async def test_a_known_effect_is_looked_at_like_any_other() -> None:
     """The step pauses before what depends on it, also if it was a person who let it succeed."""
     async with start(step(pause="after"), step("after", "echo", "${pay}"), tools=(doubtful(),)) as handle:
         await settle()
-        await handle.answer(handle.pending[0], value(7))
+        await handle.answer(handle.pending[0], Answer("took_effect", 7))
         await settle()
         (question,) = handle.pending
         assert (question.kind, handle.states["after"]) == (Asked.PAUSE, State.BLOCKED)

@@ -125,7 +125,7 @@ async def test_a_call_that_took_effect_counts_with_the_value_that_it_gave(effect
     assert (result.status, result.output, person.asked) == (Status.SUCCEEDED, 7, [])
     assert (len(bank.keys), bank.asked) == (1, bank.keys)
     answers = [event.answer for event in events if isinstance(event, QuestionAnswered)]
-    assert answers == [Answer("approve", value=7, by="reconcile of charge")]
+    assert answers == [Answer("took_effect", value=7, by="reconcile of charge")]
 
 
 @pytest.mark.parametrize("has_journal", [True, False], ids=["journal", "no journal"])
@@ -159,7 +159,7 @@ async def test_a_call_that_never_got_there_is_made_again_under_a_new_key(effect:
 @pytest.mark.parametrize("effect", EFFECTS)
 async def test_whatever_is_no_answer_leaves_it_to_people(effect: str, says: Any) -> None:
     """A guess here books twice, or never."""
-    bank, person = Bank("lost", says=says), Person(Answer("approve", value=8, by="ann"))
+    bank, person = Bank("lost", says=says), Person(Answer("took_effect", value=8, by="ann"))
 
     result = await run(charge(), tool=bank.tool(effect), approver=person)
 
@@ -185,7 +185,7 @@ async def test_with_a_journal_the_run_waits_for_people_then(says: Any) -> None:
 
     async with dagrun.resume("r", journal=journal, tools=toolset(tool), attended=True) as again:
         await anyio.sleep(1)
-        await again.answer(again.pending[0], Answer("approve", value=9))
+        await again.answer(again.pending[0], Answer("took_effect", value=9))
         ended = await again.result()
     assert (ended.status, ended.output) == (Status.SUCCEEDED, 9)
     assert (len(bank.keys), bank.asked) == (1, bank.keys * 2)
@@ -347,7 +347,7 @@ async def test_the_host_may_answer_meanwhile() -> None:
     async with dagrun.start(Plan(steps=[charge()]), tools=[bank.tool()], attended=True) as running:
         await anyio.sleep(1)
         assert [question.kind for question in running.pending] == [Asked.EFFECT]
-        await running.answer(running.pending[0], Answer("approve", value=8))
+        await running.answer(running.pending[0], Answer("took_effect", value=8))
         result = await running.result()
 
     assert (result.output, result.makespan, bank.asked) == (8, near(1), [])

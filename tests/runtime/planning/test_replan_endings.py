@@ -336,5 +336,6 @@ async def test_people_are_asked_first_and_the_planner_when_they_do_not_know() ->
 
     result = await run([Step(id="pay", tool="pay"), uses("report", "pay")], planner, pay, approver=approver)
 
-    assert asked == ["Did the call of pay by step pay take effect?"]
+    words = "took_effect, with its output if it has one; did_not, so it is called again; or unknown."
+    assert asked == [f"Did the call of pay by step pay take effect? Answer {words}"]
     assert (planner.kinds, result.output, len(pay.calls)) == ([["unknown_effect"]], "look", 1)

@@ -28,9 +28,10 @@ ANSWER: Final = """
 \b
 Examples:
   dagrun answer last region EU
-  dagrun answer last pay no          # a call in doubt: it did not take effect
-  dagrun answer last pay yes 17      # it took effect, and its output is 17
-  dagrun answer last change -- -5    # a value that begins with a dash
+  dagrun answer last pay took_effect 17   # a call in doubt; its output is 17
+  dagrun answer last pay did_not          # it did not, so it is called again
+  dagrun answer last pay unknown          # nobody knows: it stays in doubt
+  dagrun answer last change -- -5         # a value that begins with a dash
 
 \b
 Exit codes:
@@ -85,8 +86,9 @@ def approve(*, run: str, step: str | None, deny: bool, ticked: tuple[str, ...], 
 def answer(*, run: str, step: str, values: tuple[str, ...], **flags: Any) -> int:
     """Give RUN the value that it asks for about STEP: JSON, or just the text if it asks for a text.
 
-    If a call of STEP is in doubt, say whether it took effect: yes or no; a yes may be followed by the output of the
-    call. The question is shown in full; on a terminal you are asked whether you are sure.
+    If a call of STEP is in doubt, say whether it took effect: took_effect, followed by the output of the call if its
+    tool returns one (without it, the step fails); did_not, and the call is made again; or unknown. The question is
+    shown in full; on a terminal you are asked whether you are sure.
     """
     from dagrun.cli.records.answering import Reply, answer_of
 
