@@ -171,7 +171,7 @@ class Consultant:
         while True:
             since = self._seconds_since(cut)
             answer = await self._call(partial(reconcile, tool, key, since))
-            if answer is None or answer.choice != "deny" or since >= until:
+            if answer is None or answer.choice != "did_not" or since >= until:
                 return answer
             left = until - self._seconds_since(cut)
             await anyio.sleep(max(0.001, min(pause, left)))  # a sleep may end a little early

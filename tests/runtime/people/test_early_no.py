@@ -149,7 +149,7 @@ async def test_it_is_told_how_long_ago_the_call_was_cut() -> None:
 @pytest.mark.parametrize("says", [None, ValueError("closed")], ids=repr)
 async def test_that_nobody_knows_counts_at_once(says: Any) -> None:
     """People may know what the service does not; they are not kept waiting for that."""
-    server, person = Server(books_after=FOR_EVER), Person(dagrun.Answer("approve", value="told"))
+    server, person = Server(books_after=FOR_EVER), Person(dagrun.Answer("took_effect", value="told"))
 
     async def look(key: str) -> None:
         if says is not None:
