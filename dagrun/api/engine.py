@@ -30,6 +30,7 @@ from dagrun.api.record_opening import (
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.durations import Durations
 from dagrun.decide.hedging import HedgeShare
+from dagrun.decide.interrupts import interrupt_in
 from dagrun.errors import ContractError, PlanRefused, ValueRefused, ValueTooLarge
 from dagrun.executors.executors import Executors
 from dagrun.faces import face
@@ -405,6 +406,8 @@ async def _carried_out(
                 running.interrupt(f"the code around the run ended with {type(error).__name__}")
                 raise
     except BaseExceptionGroup as group:
+        if (interrupt := interrupt_in(group)) is not None:
+            raise interrupt from None
         # The task group wraps the exception of the body, but callers expect their own exception. The two are compared
         # by count and type. Not by identity: trio passes on a copy of an exception that is itself a group. By type,
         # because a fault of our own also cancels the body, and is then the exception to raise.

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from anyio.lowlevel import EventLoopToken, current_token
 
 from dagrun.decide.classify import classify
+from dagrun.executors.daemon_threads import DaemonThreads
 from dagrun.model.executor import CallFailed, StillRunning, ToolCall, plain_result
 from dagrun.model.outcome import ErrorKind, Failure
 from dagrun.model.tool_context import Report, ToolContext
 from dagrun.runtime.backend import call_soon
+
+MAX_NAMES: Final = 5
+_LOG: Final = logging.getLogger("dagrun.run")
 
 
 class ReportQueue:
@@ -73,7 +77,7 @@ class ThreadExecutor:
         # A call holds a place until its function has ended or is given up. The limiter of anyio's `to_thread` would
         # release the place at the cancellation, while the thread still runs.
         self._places = anyio.CapacityLimiter(max_threads)
-        self._unlimited = anyio.CapacityLimiter(math.inf)
+        self._threads = DaemonThreads()
         self._lock = threading.Lock()
         self._stuck: set[_ThreadJob] = set()
 
@@ -95,7 +99,7 @@ class ThreadExecutor:
             self._refuse_if_too_many_are_stuck()  # some may have become stuck while this call waited
             job = _ThreadJob(call, self._lock, self._stuck)
             try:
-                result = await anyio.to_thread.run_sync(job.run, abandon_on_cancel=True, limiter=self._unlimited)
+                result = await self._threads.run(job.run)
             except GeneratorExit:  # the runtime has dropped this coroutine, so it must not await any more
                 job.give_up()
                 raise
@@ -105,7 +109,14 @@ class ThreadExecutor:
             return result.unwrap(call)
 
     async def aclose(self) -> None:
-        """Do nothing: the threads belong to the loop, and stuck threads cannot be ended."""
+        """Let the threads end; stuck threads cannot be ended, and are named in the log."""
+        self._threads.close()
+        with self._lock:
+            stuck = sorted(job.name for job in self._stuck)
+        if stuck:
+            names = ", ".join(stuck[:MAX_NAMES]) + (" …" if len(stuck) > MAX_NAMES else "")
+            count = f"{len(stuck)} thread{'s'[: len(stuck) > 1]}"
+            _LOG.warning("left %s that would not stop: %s; the exit of Python does not wait for it", count, names)
 
     async def _wait_for(self, job: _ThreadJob, call: ToolCall) -> None:
         """Ask *job* to stop, and wait for the grace period at most."""
@@ -161,7 +172,8 @@ class _ThreadJob:
         self._stuck = stuck
         self._is_taken = False  # by the thread, or by an earlier cancellation
         self._has_ended = False
-        self._on_end: Callable[[], None] | None = None
+        self._on_end: Callable[[], object] | None = None
+        self.name = call.tool.name
         # A tool without a context cannot ask whether it has to stop, so it needs no flag.
         if (name := call.tool.arguments.context) is not None:
             self._context = _thread_context(call.arguments[name], self._token)
@@ -179,6 +191,17 @@ class _ThreadJob:
         if on_end is not None:
             call_soon(self._token, on_end)
         return result
+
+    def goes_on(self) -> bool:
+        """Whether the function runs now."""
+        return self._is_taken and not self._has_ended
+
+    def tell_end(self, on_end: Callable[[], object]) -> None:
+        """Call *on_end* in the loop when the function has ended; nothing else waits for it by then."""
+        with self._lock:
+            has_ended, self._on_end = self._has_ended, on_end
+        if has_ended:
+            call_soon(self._token, on_end)
 
     def ask_to_stop(self, on_end: Callable[[], None]) -> bool:
         """Set the stop flag. If the function runs, return `True`, and call *on_end* in the loop when it has ended."""

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
@@ -77,7 +77,7 @@ def _classes(is_asyncio: bool) -> tuple[type[anyio.CancelScope], type[anyio.Even
     return type(anyio.CancelScope()), type(anyio.Event())
 
 
-def call_soon(token: EventLoopToken, function: Callable[[], None]) -> None:
+def call_soon(token: EventLoopToken, function: Callable[[], object]) -> None:
     """Call *function* soon in the loop of *token*, in the order of the calls, and do not wait for it.
 
     anyio's `from_thread.run_sync` waits, for ever if the loop ends at that moment. A loop that has ended is no error.
@@ -110,24 +110,68 @@ def is_effectively_cancelled(scope: anyio.CancelScope) -> bool:
     return bool(scope._effectively_cancelled)  # type: ignore[attr-defined]
 
 
-def is_shielded_inside(scope: anyio.CancelScope, task: asyncio.Task[object]) -> bool:
-    """Whether a shield inside *scope* protects what *task* does now."""
-    from anyio._backends._asyncio import _task_states
-
-    inner = _task_states[task].cancel_scope
-    while inner is not None and inner is not scope:
-        if inner.shield:
-            return True
-        inner = inner._parent_scope
-    return False
-
-
 def can_be_cancelled_now(task: asyncio.Task[object]) -> bool:
     """Whether *task* waits for something that has not come yet; else a cancellation would lose what has come."""
     if task is asyncio.current_task():
         return False
     waiter: asyncio.Future[object] | None = task._fut_waiter  # type: ignore[attr-defined]
     return waiter is None or not waiter.done()
+
+
+def wake_by_force(task: asyncio.Task[object]) -> None:
+    """Cancel what *task* does now, although what it waits for does not end: a child task, say, or a shield.
+
+    Neither asyncio nor anyio can do that: a cancellation of the task is passed on to what it waits for, and does
+    nothing as long as that goes on. Python 3.11 to 3.14 keep the call that wakes a task among the callbacks of the
+    future; the tests of dropped calls notice if that changes.
+    """
+    waiter = task._fut_waiter  # type: ignore[attr-defined]
+    for callback, context in list(getattr(waiter, "_callbacks", None) or ()):
+        if getattr(callback, "__self__", None) is task:
+            waiter.remove_done_callback(callback)
+            loop = task.get_loop()
+            ended = loop.create_future()
+            ended.cancel()
+            loop.call_soon(callback, ended, context=context)
+
+
+def forget_task(task: asyncio.Task[Any]) -> None:
+    """Let the loop forget a task that swallows every cancellation, so that neither its end nor its loop waits for it.
+
+    anyio cancels the tasks of a cancelled group in each turn of the loop, until they end; that stops, too.
+    """
+    from anyio._backends._asyncio import _task_states
+
+    asyncio.tasks._unregister_task(task)
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    state = _task_states.get(task)
+    scope: Any = None if state is None else state.cancel_scope
+    while scope is not None and (not scope._active or scope._host_task is task):
+        if not scope._active:  # the scope of a group that was dropped: nothing around it reaches the task any more
+            scope._cancel_called, scope._shield = False, True
+        calm((scope,))
+        scope = scope._parent_scope
+
+
+def calm(scopes: Iterable[Any]) -> None:
+    """Let cancelled *scopes* of anyio on asyncio cancel their tasks no more, until one of these leaves a shield."""
+    for scope in scopes:
+        if scope._cancel_handle is not None:
+            scope._cancel_handle.cancel()
+            scope._cancel_handle = None
+
+
+def scopes_inside(scope: anyio.CancelScope, task: asyncio.Task[object]) -> list[Any]:
+    """Return the scopes in which *task* waits now, the innermost first, inside *scope*."""
+    from anyio._backends._asyncio import _task_states
+
+    state = _task_states.get(task)
+    scopes: list[Any] = []
+    inner = None if state is None else state.cancel_scope
+    while inner is not None and inner is not scope:
+        scopes.append(inner)
+        inner = inner._parent_scope
+    return scopes
 
 
 def cancel_status() -> Any:

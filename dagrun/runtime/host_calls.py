@@ -11,6 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from dagrun.decide.exception_text import Redact, in_words, name_of, place_in_words, text_of, with_error
+from dagrun.decide.interrupts import HostInterrupted, interrupt_in
 from dagrun.errors import DagrunError, ModelError, PlanRefused, shorten
 from dagrun.model.executor import StillRunning
 from dagrun.model.outcome import ErrorKind, Failure
@@ -169,6 +170,8 @@ class _Call(Generic[T]):
         except BaseException as error:
             if self._is_asked_for(error):
                 raise
+            if not isinstance(error, Exception) and (cause := interrupt_in(error)) is not None:
+                raise HostInterrupted(cause) from None
             self.fault = _describe(error, self._context.get(REDACTOR, DEFAULT_REDACTOR).text)
             kind = ErrorKind.FOREIGN_CANCELLATION if is_cancellation(error) else ErrorKind.EXCEPTION
             self.failure = with_error(Failure(kind, self.fault, name_of(error)), error)

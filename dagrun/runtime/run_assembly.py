@@ -264,6 +264,7 @@ class RunAssembly:
             self._watch.close()
         self.parts.people.close()
         self._alarms.stop()
+        self.scheduler.endings.release_kept()
         if self._sharing is not None:
             self._sharing.close()
         self.parts.frontier.leave()

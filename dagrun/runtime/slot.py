@@ -16,6 +16,7 @@ from dagrun.model.executor import ToolCall
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool
+from dagrun.runtime.coroutine_driver import going_on, in_words
 from dagrun.runtime.stop_scope import StopScope
 
 
@@ -193,10 +194,19 @@ class Slot:
         return self.rare
 
 
+def still_going(slot: Slot) -> str:
+    """Say what an attempt that was told to stop has left behind, and forget the rest; empty if nothing goes on."""
+    if not slot.scope.left:
+        return ""
+    slot.scope.left = going_on(slot.scope.left)
+    return in_words(slot.scope.left.values()) if slot.scope.left else ""
+
+
 def stopped_outcome(slot: Slot, asked: State, outcome: Outcome | None) -> Outcome:
     """Return the outcome of an attempt that was told to stop: a value that arrives late is never used."""
+    left = still_going(slot)
     vouched = outcome is not None and outcome.failure is not None and outcome.failure.nothing_happened
-    vouched = vouched or (slot.rare is not None and slot.rare.is_unentered)
+    vouched = (vouched and not left) or (slot.rare is not None and slot.rare.is_unentered)
     still_running = outcome is not None and outcome.state is State.ABANDONED
     # If its review was stopped, the tool itself had ended: its effect took place, and is not in doubt.
     is_known = vouched or (slot.rare is not None and slot.rare.verdicts is not None)
@@ -204,6 +214,7 @@ def stopped_outcome(slot: Slot, asked: State, outcome: Outcome | None) -> Outcom
     timed_out = asked is State.TIMED_OUT
     kind = ErrorKind.TIMEOUT if timed_out else ErrorKind.CANCELLED
     reason = f"{slot.reason}; it would not stop" if still_running else slot.reason
+    reason = f"{reason}; {left}" if left else reason
     # A tool that would not stop would not stop the next time either.
     failure = Failure(kind, reason, is_transient=timed_out and not still_running, nothing_happened=vouched)
     last = outcome if outcome is not None else slot.node.attempts[-1].outcome  # the outcome under review

@@ -3,11 +3,17 @@
 1. Code that is told to stop is cancelled once, as `asyncio.timeout` does, at an await of its own. From then on it has
    the grace period to await its clean-up.
 2. When that is over, it is cancelled at every await. After `LAST_AWAITS` more awaits, and at its first one after
-   `LAST_SECONDS`, its driver drops it.
+   `LAST_SECONDS`, its driver drops it. On asyncio it is dropped at that time even if it waits for what does not end: a
+   task of its own, or a thread behind a shield.
 3. A cancellation of the code around the scope means the same. The scope is shielded from it for the grace period.
 4. Code inside a shield of its own is not reached; it is cancelled once when it has left the shield.
 5. Only a driven coroutine (`dagrun.runtime.coroutine_driver`) has a grace period. Our own code in the scope is
    cancelled at every await at once. Whoever drives a coroutine says so by `is_inside`.
+6. Code may ask for another cancellation in the grace period, on asyncio: as it waits in its clean-up in a cancel scope
+   of anyio that it has entered for that, without a deadline and without a shield. Libraries that are written for the
+   cancellation of anyio, at every await, do so to kill a program, say.
+7. anyio cancels the tasks of a group of the code in each turn of the loop, until they end. After `LAST_TURNS` that is a
+   busy loop, and stops.
 
 On asyncio the one cancellation is a `Task.cancel`, which is taken back (`Task.uncancel`) when the coroutine has ended:
 a cancelled scope would cancel again and again whatever the task waits for, such as other tasks that clean up. On trio
@@ -18,6 +24,7 @@ becomes a shield until the grace period is over.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
@@ -27,6 +34,7 @@ import anyio
 from anyio.lowlevel import cancel_shielded_checkpoint
 
 from dagrun.runtime.backend import (
+    calm,
     can_be_cancelled_now,
     cancel_status,
     is_asyncio,
@@ -34,9 +42,10 @@ from dagrun.runtime.backend import (
     is_cancellation,
     is_effectively_cancelled,
     is_shielded_above,
-    is_shielded_inside,
     scope_class,
     scopes_above,
+    scopes_inside,
+    wake_by_force,
 )
 
 LAST_AWAITS: Final = 10  # a `finally` that awaits in another one needs more than one cancellation
@@ -64,9 +73,22 @@ class StopScope:
         is_inside: Whether a driven coroutine runs or waits in the scope.
         is_due: Whether the driver calls `deliver` at the next await: the one cancellation could not be delivered yet,
             or there are scopes to watch.
+        look: Returns what the driven coroutine waits for and could leave behind; `None` if none waits.
+        left: What it waited for when it was told to stop, or dropped.
     """
 
-    __slots__ = ("_awaits_left", "_grace", "_now", "_on_cancelled_around", "cutoff", "is_due", "is_inside", "raw")
+    __slots__ = (
+        "_awaits_left",
+        "_grace",
+        "_now",
+        "_on_cancelled_around",
+        "cutoff",
+        "is_due",
+        "is_inside",
+        "left",
+        "look",
+        "raw",
+    )
 
     def __init__(
         self,
@@ -79,6 +101,8 @@ class StopScope:
         self.cutoff: float | None = None
         self.is_inside = False
         self.is_due = False
+        self.look: Callable[[], dict[int, Any]] | None = None
+        self.left: dict[int, Any] = {}
         self._awaits_left = LAST_AWAITS
         self._grace = grace
         self._now = now
@@ -133,11 +157,16 @@ class StopScope:
         """Take back what is left of the cancellation: the coroutine has ended, or was dropped."""
         self.is_due = False
 
+    def _look(self) -> None:
+        """Find out what the coroutine could leave behind, before a cancellation changes what it waits for."""
+        if self.look is not None:
+            self.left = self.look() | self.left
+
 
 class _AsyncioStopScope(StopScope):
     """On asyncio: a native cancellation, and a shield for the grace period."""
 
-    __slots__ = ("_cancels_before", "_has_cancelled", "_is_cancelled_around", "_task")
+    __slots__ = ("_cancels", "_cancels_before", "_is_cancelled_around", "_known", "_last_call", "_task")
 
     _task: asyncio.Task[object]
 
@@ -146,13 +175,18 @@ class _AsyncioStopScope(StopScope):
         assert task is not None
         self._task = task
         self._cancels_before = task.cancelling()
-        self._has_cancelled = self._is_cancelled_around = False
+        self._cancels = 0
+        self._is_cancelled_around = False
+        self._known: list[Any] | None = None  # the scopes in which the cancellation has reached it; `None` before that
+        self._last_call: asyncio.TimerHandle | None = None
         self.raw.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        if self._last_call is not None:
+            self._last_call.cancel()
         if self.raw.__exit__(kind, error, trace):
             return True
         return self.cutoff is not None and error is not None and is_cancellation(error) and not is_being_cancelled()
@@ -163,6 +197,8 @@ class _AsyncioStopScope(StopScope):
         now = self._now()
         self.cutoff = end = now + self._grace if cutoff is None else cutoff
         if not self.is_inside or end <= now:
+            self._look()
+            self._set_last_call(end)
             self.raw.cancel()
             return
         self._is_cancelled_around = is_effectively_cancelled(self.raw)
@@ -178,37 +214,77 @@ class _AsyncioStopScope(StopScope):
     def deliver(self) -> None:
         if self.raw.cancel_called:
             self.is_due = False  # it is cancelled at every await
-        elif not self._is_shielded():
-            self.is_due = False
+        elif self._known is None:
+            if not self._is_shielded():
+                self._cancel()
+        elif self._cancels <= LAST_AWAITS and self._wants_more(scopes_inside(self.raw, self._task)):
             self._cancel()
+
+    def _wants_more(self, scopes: list[Any]) -> bool:
+        """Whether code in *scopes* waits to be cancelled once more (rule 6)."""
+        if any(scope.shield or scope.cancel_called for scope in scopes):
+            return False
+        return any(scope not in (self._known or ()) and scope.deadline == math.inf for scope in scopes)
 
     def hit(self, error: BaseException) -> None:
         if self.cutoff is None:
             if is_cancellation(error) and is_effectively_cancelled(self.raw):
                 self.cutoff = self._now() + self._grace
                 self._is_cancelled_around = True
-                self.is_due = self._is_shielded()
+                self.is_due = True
+                if not self._is_shielded():
+                    self._note_scopes()
                 self._spare(self.cutoff)
                 self._on_cancelled_around()
-        elif self.is_due and self._is_cancelled_around and is_cancellation(error):
-            self.is_due = self._is_shielded()
+        elif self._known is None and self._is_cancelled_around and is_cancellation(error) and not self._is_shielded():
+            self._note_scopes()
+
+    def give_up(self) -> None:
+        super().give_up()
+        if self.is_inside:
+            wake_by_force(self._task)
 
     def leave(self) -> None:
         self.is_due = False
-        if self._has_cancelled:
-            self._has_cancelled = False
+        while self._cancels:
+            self._cancels -= 1
             self._task.uncancel()
 
     def _is_shielded(self) -> bool:
-        return is_shielded_inside(self.raw, self._task)
+        return any(scope.shield for scope in scopes_inside(self.raw, self._task))
 
     def _spare(self, cutoff: float) -> None:
         self.raw.shield = True
         self.raw.deadline = cutoff
+        self._set_last_call(cutoff)
+
+    def _set_last_call(self, cutoff: float) -> None:
+        """Drop the coroutine soon after *cutoff*, also if the task group that has the alarms is cancelled by then."""
+        if self.is_inside:
+            seconds = max(0.0, cutoff - self._now()) + LAST_SECONDS
+            self._last_call = self._task.get_loop().call_later(seconds, self.give_up)
 
     def _cancel(self) -> None:
-        self._has_cancelled = True
+        if self._known is None:
+            self._note_scopes()
+        self._cancels += 1
+        self.is_due = True
         self._task.cancel()
+
+    def _note_scopes(self) -> None:
+        self._known = scopes_inside(self.raw, self._task)
+        self._look()
+        if self._known or self.left:
+            self._calm(LAST_TURNS)
+
+    def _calm(self, turns: int) -> None:
+        """Let anyio cancel the tasks of a group of the coroutine no more, after so many *turns* of the loop."""
+        if self.look is not None and turns:
+            self._task.get_loop().call_soon(self._calm, turns - 1)
+        elif self.look is not None:
+            tasks = [one.task for one in self.look().values() if one.task is not None]
+            for task in (self._task, *tasks):
+                calm(scopes_inside(self.raw, task))
 
 
 class _TrioStopScope(StopScope):
@@ -244,6 +320,7 @@ class _TrioStopScope(StopScope):
     def stop(self, cutoff: float | None = None) -> None:
         if self.cutoff is None:
             self.cutoff = self._now() + self._grace if cutoff is None else cutoff
+            self._look()
             outer = getattr(self, "_outer", self.raw)
             outer.cancel()
 

@@ -17,6 +17,7 @@ from pydantic_core import from_json
 
 from dagrun.decide.classify import classify
 from dagrun.decide.exception_text import with_error
+from dagrun.decide.interrupts import HostInterrupted, interrupt_in
 from dagrun.errors import JournalError, ToolError, ValueRefused, ValueTooLarge, shorten
 from dagrun.graph.node import Node
 from dagrun.model.condition import Condition, ConditionMismatch, holds
@@ -259,15 +260,23 @@ class Attempts:
             state = State.ABANDONED if is_known else State.UNKNOWN
             return self._failed(slot, state, Failure(ErrorKind.TIMEOUT, str(error)))
         except BaseException as error:
-            if is_cancellation(error):
-                if _is_asked_for(slot, error):
-                    raise
-                return self._foreign_cancellation(slot, error)
-            return self._raised(slot, error)
+            if is_cancellation(error) and _is_asked_for(slot, error):
+                raise
+            return self._caught(slot, error)
         finally:
             scope.is_inside = False
 
-    def _raised(self, slot: Slot, error: BaseException) -> Outcome:
+    def _caught(self, slot: Slot, error: BaseException) -> Outcome:
+        """Return the outcome of a call that has raised *error*.
+
+        Raises:
+            HostInterrupted: It is the interrupt of a signal, and not of the call.
+        """
+        if is_cancellation(error):
+            return self._foreign_cancellation(slot, error)
+        if not isinstance(error, Exception) and (cause := interrupt_in(error)) is not None:
+            self._up.cancelled_around()
+            raise HostInterrupted(cause)
         plan = self._graph.plan
         rule = slot.node.plan.step.retry or plan.policy.retry
         return self._failed(slot, State.FAILED, classify(error, slot.tool, plan.redactor, rule.retry_on))

@@ -33,6 +33,7 @@ from dagrun.runtime.steps.attempt import Attempts
 from dagrun.runtime.steps.finish import Finish
 
 if TYPE_CHECKING:
+    from dagrun.runtime.steps.kept_places import KeptPlaces
     from dagrun.runtime.steps.provider_limits import ProviderLimits
 
 _READY: Final = State.READY
@@ -161,9 +162,11 @@ class Endings:
         alarms: The alarms of the run.
         attempts: Fills in the arguments of a call once more.
         learning: Is told how long calls took; `None` if the run has no use for that.
+        kept: The places of calls that go on in the world; `None` as long as there is none.
     """
 
     def __init__(self, parts: RunParts, judge: Judge, finish: Finish, running: dict[str, Slot]) -> None:
+        self._parts = parts
         self._graph = parts.graph
         self._record = parts.record
         self._frontier = parts.frontier
@@ -178,6 +181,7 @@ class Endings:
         self._limits: ProviderLimits | None = None
         self._policy = parts.policy
         self.learning: Learning | None = None
+        self.kept: KeptPlaces | None = None
         self.alarms: Alarms
         self.attempts: Attempts
 
@@ -228,7 +232,7 @@ class Endings:
         has_asked = False
         if slot.rare is None:
             self._record.end_attempt(node, state, outcome, decision)
-            self._frontier.release(node)
+            self._release(slot)
         else:
             self._end_rare(slot, slot.rare, state, outcome, decision)
             # The second call may have won while the first asks a person, whose answer is not needed any more.
@@ -285,8 +289,14 @@ class Endings:
             return False
         return self.provider_limits.end(slot, outcome, self._running.values())
 
+    def release_kept(self) -> None:
+        """Release the places of calls that go on in the world: the run has ended."""
+        if self.kept is not None:
+            self.kept.release_all()
+
     def close(self) -> None:
         """Wait for no provider any more: the run has ended."""
+        self.release_kept()
         if self._limits is not None:
             self._limits.leave()
 
@@ -300,10 +310,22 @@ class Endings:
             facts = (node.id, len(node.attempts), state, rare.verdicts, outcome, decision)
             record.emit(Reviewed(record.next_seq(), record.at(), *facts))
         if rare.has_place:
-            self._frontier.release(node)
+            self._release(slot)
         else:
             self._frontier.withdraw((node,))  # it may have stood in line for a place to continue
         self._accounts.settle(slot)
+
+    def _release(self, slot: Slot) -> None:
+        """Release the place of an attempt that has ended, unless something goes on that it has left behind."""
+        if not slot.scope.left or self._finish.has_ended:
+            self._frontier.release(slot.node)
+            return
+        if self.kept is None:
+            from dagrun.runtime.steps.kept_places import KeptPlaces  # here: few calls leave anything behind
+
+            self.kept = KeptPlaces(self._parts, self.alarms, self._running)
+        left, slot.scope.left = slot.scope.left, {}
+        self.kept.keep(slot, left.values())
 
     @staticmethod
     def _end_second(rare: RareAttemptState | None, *, is_recorded: bool) -> None:

@@ -58,7 +58,7 @@ class ProviderLimits:
 
     def may_start(self, node: Node) -> bool:
         """Whether a ready step may call its provider now; if not, it stands in line from now on."""
-        key = _provider(node)
+        key = provider_of(node)
         window = self._window(key, node.plan.pool)
         if window is None:
             return True
@@ -71,7 +71,7 @@ class ProviderLimits:
 
     def has_room(self, node: Node) -> bool:
         """Whether the provider of a step takes one more call now, beside the one that runs; nothing waits for that."""
-        window = self._window(_provider(node), node.plan.pool)
+        window = self._window(provider_of(node), node.plan.pool)
         if window is None:
             return True
         return not window.waiting and window.room() != 0 and not window.wait(self._now(), node.tool.max_tokens or 0)
@@ -124,7 +124,7 @@ class ProviderLimits:
 
     def begin(self, slot: Slot) -> None:
         """Count a call that begins, if there is a window for its provider."""
-        window = self._windows.get(_provider(slot.node))
+        window = self._windows.get(provider_of(slot.node))
         if window is not None:
             self._count(slot, window, self._now())
             if window.waiting and window.room() != 0:
@@ -144,11 +144,11 @@ class ProviderLimits:
             running: The calls of the run that still run.
         """
         is_refused = outcome is not None and is_refused_for_now(outcome)
-        key = _provider(slot.node)
+        key = provider_of(slot.node)
         if is_refused and key not in self._windows:
             window = self._windows[key] = ProviderWindow()
             for other in dict.fromkeys((slot, *_calls_of(running))):
-                if _provider(other.node) == key and (other.rare is None or other.rare.has_place):
+                if provider_of(other.node) == key and (other.rare is None or other.rare.has_place):
                     self._count(other, window, None)
         counted: Any = slot.rare.window if slot.rare is not None else None
         if counted is None:
@@ -178,7 +178,7 @@ def _calls_of(running: Collection[Slot]) -> Iterator[Slot]:
             yield second.slot
 
 
-def _provider(node: Node) -> str:
+def provider_of(node: Node) -> str:
     """Return the name of the provider of a step (rule 1)."""
     pool = node.plan.pool
     return f"pool {pool}" if pool is not None else f"tool {node.tool.name}"

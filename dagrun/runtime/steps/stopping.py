@@ -86,15 +86,18 @@ class Stopping:
             self._tasks.start_soon(self._after_last_turns, slots, name="dagrun grace")
 
     async def _after_last_turns(self, slots: Sequence[Slot]) -> None:
-        await last_turns(lambda: all(slot.is_done for slot in slots))
-        for slot in slots:
-            self._abandon(slot)
+        def are_done() -> bool:
+            return all(slot.is_done for slot in slots)
 
-    def _abandon(self, slot: Slot) -> None:
-        if not slot.is_done:
-            slot.scope.give_up()
-            self._up.conclude(slot, Outcome(State.ABANDONED))
-            self._up.nudge()
+        await last_turns(are_done)
+        for slot in slots:
+            if not slot.is_done:
+                slot.scope.give_up()
+        await last_turns(are_done)  # on asyncio they have been dropped then
+        for slot in slots:
+            if not slot.is_done:
+                self._up.conclude(slot, Outcome(State.ABANDONED))
+                self._up.nudge()
 
     def cancel_step(self, node: Node, reason: str) -> bool:
         """Cancel one step, or the elements of a for_each; return whether there was anything left to cancel."""
