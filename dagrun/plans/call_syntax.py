@@ -32,6 +32,8 @@ _TOKEN: Final = re.compile(
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*+)""",
     re.VERBOSE | re.DOTALL,
 )
+# Words, with apostrophes in them, and brackets after a space: no quotes, names of arguments, objects, lists or calls.
+_TEXT_OF_WORDS: Final = re.compile(r"""[ \t]*+([^\W_](?:[^"'()\[\]{}=\\]|(?<=\w)'(?=\w)|(?<=[ ])\([^"'()]*+\))*+)\)""")
 _VALUES: Final = ("text", "number", "reference", "name", "close")
 _BEGINNINGS: Final = ("text", "number", "reference", "name", "open")
 _IS_NAMED: Final = re.compile(r"[ \t]{0,8}=")
@@ -123,6 +125,18 @@ def read_arguments(line: str, start: int, is_earlier: Callable[[str], bool], max
         tuple((str(keyword.arg), values.value(keyword.value)) for keyword in call.keywords),
         line[end:].strip(),
     )
+
+
+def read_words(line: str, start: int, is_earlier: Callable[[str], bool]) -> CallArguments | None:
+    """Read the only argument of a call, a text without quotes; `None` if it may be something else.
+
+    Raises:
+        CallSyntaxError: See `interpolate`.
+    """
+    match = _TEXT_OF_WORDS.match(line[:MAX_LINE], start)
+    if match is None:
+        return None
+    return CallArguments((interpolate(match[1].strip(), is_earlier, start + 1),), (), line[match.end() :].strip())
 
 
 class _Values:

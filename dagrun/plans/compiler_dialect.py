@@ -13,7 +13,10 @@ taken in the order of the tool's signature. A thought becomes the description of
 ``join`` ends the plan. The steps that it names are the answer of the run; if it names none, the sinks are. A tool
 called ``join`` can be called only with one or more named arguments, which the end of a plan never has. A numbered call
 between ``join`` and ``<END_OF_PLAN>`` is a fault, because it may or may not be meant; everything after that mark is
-ignored.
+ignored. So is a numbered call behind other words of its line, and a call without a number: no call is passed over.
+
+A text may stand without quotes where nothing else can be meant: ``search(The Long Road Home)``, as in LLMCompiler's own
+examples, if text is all that the tool takes.
 
 Described in: S. Kim et al., An LLM compiler for parallel function calling, ICML 2024.
 """
@@ -26,10 +29,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dagrun.errors import PlanRefused, Problem, shorten
+from dagrun.model.contracts.schema_types import types_of
 from dagrun.model.policy import PlanLimits
 from dagrun.model.signature import Arguments
 from dagrun.model.toolbox import Toolbox, hint
-from dagrun.plans.call_syntax import CallArguments, CallHead, CallSyntaxError, read_arguments, read_head
+from dagrun.plans.call_syntax import CallArguments, CallHead, CallSyntaxError, read_arguments, read_head, read_words
 from dagrun.plans.json_reader import MAX_READ_DEPTH, syntax_problem
 
 _NUMBERED: Final = re.compile(r"[ \t]*[0-9]{1,6}\.[ \t]*\S")
@@ -37,9 +41,12 @@ _THOUGHT: Final = re.compile(r"[ \t]*Thought:[ \t]*(.*)", re.DOTALL)
 _CALL_LINE: Final = re.compile(
     r"^\ufeff?[ \t]*[0-9]{1,6}\.[ \t]*[A-Za-z_][A-Za-z0-9_.-]{0,63}[ \t]{0,8}\(", re.MULTILINE
 )
+_INSIDE: Final = re.compile(r"(?<![\w.:$])([0-9]{1,6})[.):][ \t`*]{0,8}([A-Za-z_][A-Za-z0-9_.-]{0,63})([ \t]{0,8})\(")
+_ALONE: Final = re.compile(r"""[ \t]*[\w.-]+\((?:["'\[{$0-9].*|\w+[ ]?=.*)?\)[ \t\r]*(?:#|$)""", re.ASCII)
 _WHOLE: Final = re.compile(r"\$\{[0-9]+(?:[.\[][^}]*)?\}")
 _END: Final = "<END_OF_PLAN>"
 _JOIN: Final = "join"
+_TEXT: Final = frozenset(("string",))
 # The levels above the arguments of a step in our dialect: plan, list of steps, step, arguments.
 _ABOVE: Final = 4
 
@@ -96,7 +103,8 @@ class CompilerText:
         if self.is_ended:
             return None
         head = read_head(line)
-        if head is None or not (head.number or head.tool == _JOIN):
+        # A line that is nothing but a call is one; prose names tools, too.
+        if head is None or not (head.number or head.tool == _JOIN or (self._known(head.tool) and _ALONE.match(line))):
             self._read_other(line)
             return None
         return self._read_call(line, head)
@@ -111,12 +119,22 @@ class CompilerText:
 
     def _read_other(self, line: str) -> None:
         thought = _THOUGHT.match(line)
-        if thought is not None:
+        if number := self._finds_inside(line):
+            self._end_call(number)
+        elif thought is not None:
             self._thoughts.append(thought[1].strip())
         elif _NUMBERED.match(line) and not self._is_joined:
             self._fault("a numbered line is a call: 1. tool(argument, name=argument)", 1)
             self._end_call("")
         self.is_ended = line.strip().endswith(_END)
+
+    def _finds_inside(self, line: str, start: int = 0) -> str:
+        """Refuse a numbered call behind other words of its line; return its number, or nothing if there is none."""
+        for found in _INSIDE.finditer(line.partition(_END)[0], start):
+            if not found[3] or self._toolbox is None or found[2] in self._toolbox:  # else a bracket in prose
+                self._fault("a call begins its line: 1. tool(argument, name=argument)", found.start() + 1)
+                return str(int(found[1]))
+        return ""
 
     def _read_call(self, line: str, head: CallHead) -> dict[str, Any] | None:
         if self._is_joined:
@@ -124,7 +142,7 @@ class CompilerText:
             self._end_call("")
             return None
         try:
-            arguments = read_arguments(line, head.end, self._numbers.__contains__, self._max_depth)
+            arguments = self._arguments(line, head)
             if arguments.tail and not arguments.tail.startswith(("#", _END)):
                 raise CallSyntaxError("there is more behind the call", len(line))
         except CallSyntaxError as error:
@@ -132,6 +150,8 @@ class CompilerText:
             self._end_call(head.number)
             return None
         self.is_ended = arguments.tail.endswith(_END)
+        if arguments.tail.startswith("#"):
+            self._finds_inside(line, line.rindex(arguments.tail))
         if head.tool == _JOIN and not self._calls_join(arguments):
             self._join(arguments)
             return None
@@ -141,6 +161,23 @@ class CompilerText:
         step = self._step(head, arguments)
         self._end_call(head.number)
         return step
+
+    def _arguments(self, line: str, head: CallHead) -> CallArguments:
+        try:
+            return read_arguments(line, head.end, self._numbers.__contains__, self._max_depth)
+        except CallSyntaxError:
+            words = read_words(line, head.end, self._numbers.__contains__) if self._takes_one_text(head.tool) else None
+            if words is None:
+                raise
+            return words
+
+    def _takes_one_text(self, tool: str) -> bool:
+        known = self._known(tool)
+        schemas = known.schema.get("properties", {}).values() if known is not None else ()
+        return known is not None and [types_of(schema, known.schema) for schema in schemas] == [_TEXT]
+
+    def _known(self, tool: str) -> Arguments | None:
+        return self._toolbox[tool].arguments if self._toolbox is not None and tool in self._toolbox else None
 
     def _end_call(self, number: str) -> None:
         self._numbers.add(number)
@@ -175,7 +212,7 @@ class CompilerText:
     def _bind(self, head: CallHead, arguments: CallArguments) -> tuple[dict[str, Any], list[Problem]]:
         """Return the arguments by name, and the problems of their names."""
         step, tool = head.number, head.tool
-        known = self._toolbox[tool].arguments if self._toolbox is not None and tool in self._toolbox else None
+        known = self._known(tool)
         if known is None and arguments.positional:
             return {}, [self._unknown_names(step, tool)]
         names = () if known is None else tuple(known.schema.get("properties", ()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from hypothesis import strategies as st
 from checking import TOOLBOX, refusal, refused
 from command_line import Shell, shell
 from dagrun.checks.check_plan import check_plan
+from dagrun.errors import PlanRefused
 from dagrun.model.plan import Plan
 from dagrun.model.policy import PlanLimits
 from dagrun.model.reference import compile_template
 from dagrun.model.tool import tool
 from dagrun.model.toolbox import Toolbox
 from dagrun.plans.call_syntax import MAX_LINE
+from dagrun.plans.plan_stream import PlanReader
 from dagrun.plans.read_plan import read_plan
 from judged_answers import end_of
 
@@ -171,7 +174,7 @@ def test_who_refers_to_a_broken_line_waits_for_it() -> None:
 
     reader = PlanReader(TOOLBOX)
 
-    assert [step.args for step in reader.feed('1. load(oops)\n2. show("$1")\n')] == [{"text": "${1}"}]
+    assert [step.args for step in reader.feed('1. load(oops\n2. show("$1")\n')] == [{"text": "${1}"}]
 
 
 @pytest.mark.parametrize(
@@ -214,6 +217,150 @@ def test_what_is_no_call_with_literals_is_told_with_its_line(call: str, words: s
 
     assert message.startswith("1 problem:\nDR003 steps[1]: broken plan text at line 2, ")
     assert words in message
+
+
+@pytest.mark.parametrize(
+    ("line", "column"),
+    [
+        ("Thought: the other one, too. 2. load('b')", 30),
+        ("Then 2. load('b') and the rest", 6),
+        ("- 2. load('b')", 3),
+        ("**2.** `load('b')`", 3),
+        ("2) load('b')", 1),
+        ("2: load('b')", 1),
+        ("Step 2: load ('b')", 6),
+        ("1. load('a')  # and 2. load('b')", 21),
+        ("```2. typo('b')", 4),
+        ("load('b')", 1),
+        ("  load(path='b')  # the other one", 1),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_call_that_is_not_read_is_told_with_its_line(line: str, column: int, place: int) -> None:
+    """Before the first call, between two, and after the last one; a call that vanished would be missed by nobody."""
+    lines = ["1. load('c')", "3. load('d')"]
+    lines.insert(place, line)
+
+    assert f"broken plan text at line {place + 1}, column {column}: a call " in fault(*lines)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Thought: load(path) reads a file, and load('x') reads x",
+        "Thought: sold in 2019. Revenue (in dollars) grew by 3.5. Then it fell (see 4)",
+        "load(path: str) -> str",
+        "load (the tool) is needed",
+        "see Fig. 3.load",
+        "At 10:30 load('x') was called",
+        "It costs $1. load('x') is free",
+    ],
+)
+def test_words_about_tools_are_no_calls(line: str) -> None:
+    """What has no number is prose, unless it is nothing but a call."""
+    assert len(plan("1. load('a')", line).steps) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        ("The Long Road Home", "The Long Road Home"),
+        ("Star Wars Episode IV - A New Hope", "Star Wars Episode IV - A New Hope"),
+        ("Harry Potter and the Sorcerer's Stone", "Harry Potter and the Sorcerer's Stone"),
+        (" 12 Angry Men, the first one ", "12 Angry Men, the first one"),
+        ("Rosetta (film)", "Rosetta (film)"),
+        ("Rosetta", "Rosetta"),
+        ("the height of $1 in $100", "the height of ${1} in $100"),
+    ],
+)
+def test_a_text_needs_no_quotes_where_it_is_all_that_the_tool_takes(written: str, path: str) -> None:
+    """As in the example plans that LLMCompiler shows to its models."""
+    made = read_plan(f"1. load('a')\n2. load({written})  # so\n3. join()<END_OF_PLAN>\n", toolbox=TOOLBOX)
+
+    assert made.steps[1].args == {"path": path}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "load(path=The Long Road)",
+        "load(add(1))",
+        "load(the 'Road')",
+        'load(the "Road")',
+        "load([The Road])",
+        "load(The Road",
+        "load('The' Road)",
+        "show(The Road)",
+        "anything(The Road)",
+        "add(The Road)",
+    ],
+)
+def test_words_that_may_be_something_else_stand_in_quotes(call: str) -> None:
+    """Another argument, another type, another call, or a text that is not closed."""
+    assert "DR003 steps[1]: broken plan text at line 2, " in fault("1. load('x')", f"2. {call}")
+
+
+WORDS = [
+    "Thought: ",
+    "Thought: so ",
+    "and then ",
+    "- ",
+    "* ",
+    "`",
+    "**",
+    "Step ",
+    "# ",
+    "First, ",
+    "Note: ",
+    "x = ",
+    "(",
+]
+READ = ["", "  ", " # so", "\r", "<END_OF_PLAN>"]
+REFUSED = ["`", " and that is it", ".", ")", " # 77. load('z')"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "", *WORDS]), st.sampled_from([". ", ".", ") "]), st.sampled_from(READ + REFUSED)
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.data(),
+)
+def test_each_call_in_a_text_is_in_the_plan_or_named_in_a_problem(
+    lines: list[tuple[str, str, str]], data: st.DataObject
+) -> None:
+    """Whole and in pieces, with other words before and behind each call; what follows the end says nothing."""
+    written = [f"{before}{number}{mark}load('{number}'){behind}" for number, (before, mark, behind) in enumerate(lines)]
+    text = "\n".join((*written, "99. join()"))
+    ended = next((number for number, line in enumerate(written) if line.endswith("<END_OF_PLAN>")), len(lines))
+    calls = {number: line for number, line in enumerate(lines) if number <= ended}
+    bad = {number for number, (before, mark, behind) in calls.items() if before or mark == ") " or behind in REFUSED}
+
+    made, told = outcome(lambda: read_plan(text, toolbox=TOOLBOX, syntax="compiler"))
+
+    assert {number for number in calls if f"at line {number + 1}," in told} == bad
+    assert bad or made == set(map(str, calls))
+    reader = PlanReader(TOOLBOX, dialect="compiler")
+    for piece in pieces(text, data):
+        reader.feed(piece)
+    assert outcome(reader.close) == (made, told)
+
+
+def outcome(read: Callable[[], Plan]) -> tuple[set[str], str]:
+    """Return the steps of the plan that is read, or its problems."""
+    try:
+        return {step.id for step in read().steps}, ""
+    except PlanRefused as refused:
+        return set(), str(refused)
+
+
+def pieces(text: str, data: st.DataObject) -> list[str]:
+    """Cut a text anywhere."""
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=4)))
+    return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
 @pytest.mark.parametrize(
