@@ -42,7 +42,6 @@ from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.slot import Slot
 from dagrun.runtime.steps.object_arguments import arguments_with_objects, held_elements
 from dagrun.runtime.steps.spilled_outputs import refuse_kept_out, refuse_spilled, why_list_spilled
-from dagrun.runtime.upcalls import weakly
 
 AskInside = Callable[[Slot, str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
@@ -444,7 +443,7 @@ class Attempts:
             logger=logging.LoggerAdapter(self._log, {"run_id": self._run_id, "step": node.id}),
             artifacts=self._artifacts,
             # Both held weakly: the slot keeps the context, and a tool that keeps it must not keep the run.
-            report=partial(weakly(self._report), ref(slot)),
+            report=partial(_report, ref(self), ref(slot)),
             clock=self._now,
             ask_person=self._asking(slot),
             limits=self._limits,
@@ -453,23 +452,6 @@ class Attempts:
             expected_output=node.plan.step.expected_output,
             inner_asks=node.plan.inner_asks,
         )
-
-    def _report(self, reference: ref[Slot], kind: str, facts: Mapping[str, Any]) -> None:
-        """Take what a tool reports by its context."""
-        slot = reference()
-        if slot is None or slot.is_done:
-            return  # late: the attempt has been recorded already
-        if kind == "usage":
-            self._charge(slot, facts["tokens"], facts["cost"])
-        elif kind == "surprise":
-            slot.make_rare().surprise = shorten(str(facts["reason"])) or "surprising"
-        elif kind == "piece":
-            self._up.piece(slot.node, facts["text"])
-        elif kind == "confidence":
-            rare = slot.make_rare()
-            rare.confidence = min(facts["confidence"], 1.0 if rare.confidence is None else rare.confidence)
-        elif kind == "progress":
-            self._on_progress(slot.node, facts["fraction"], shorten(str(facts["message"])))
 
     def _charge(self, slot: Slot, tokens: int, cost: float | None) -> None:
         slot.make_rare().has_reported = True
@@ -510,6 +492,24 @@ def encoder_of(tool: AnyTool, call: str = "") -> Encoder:
 def _call_of(node: Node) -> str:
     """Return the name of the running call of a step, which the tokens of its objects have."""
     return f"{node.id}#{len(node.attempts)}"
+
+
+def _report(attempts: ref[Attempts], reference: ref[Slot], kind: str, facts: Mapping[str, Any]) -> None:
+    """Take what a tool reports by its context."""
+    own, slot = attempts(), reference()
+    if own is None or slot is None or slot.is_done:
+        return  # late: the attempt has been recorded already
+    if kind == "usage":
+        own._charge(slot, facts["tokens"], facts["cost"])
+    elif kind == "surprise":
+        slot.make_rare().surprise = shorten(str(facts["reason"])) or "surprising"
+    elif kind == "piece":
+        own._up.piece(slot.node, facts["text"])
+    elif kind == "confidence":
+        rare = slot.make_rare()
+        rare.confidence = min(facts["confidence"], 1.0 if rare.confidence is None else rare.confidence)
+    elif kind == "progress":
+        own._on_progress(slot.node, facts["fraction"], shorten(str(facts["message"])))
 
 
 async def _ask(
