@@ -16,6 +16,7 @@ from dagrun._version import __version__
 
 if TYPE_CHECKING:
     from dagrun.api import Engine, check, draft, resume, retry, run, run_sync, start
+    from dagrun.api.preloading import preload
     from dagrun.api.replaying import Replayed, replay
     from dagrun.api.submitting import cancel, follow, requeue, submit
     from dagrun.api.worker import ClaimNews, Worker
@@ -177,6 +178,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "dagrun.observe.faces": "report show",
     "dagrun.api": "Engine check draft resume retry run run_sync start",
+    "dagrun.api.preloading": "preload",
     "dagrun.api.replaying": "Replayed replay",
     "dagrun.api.submitting": "cancel follow requeue submit",
     "dagrun.api.worker": "ClaimNews Worker",
@@ -465,6 +467,7 @@ __all__ = [
     "metrics",
     "openapi_tools",
     "plan",
+    "preload",
     "read_plan",
     "read_routes",
     "replay",

@@ -9,10 +9,14 @@ This package runs no step and decides nothing: it checks what the host passes, a
 `check`, `resume` and `replay` would hide modules of these names.
 """
 
-from dagrun.api.checking import AnyPlan, check
-from dagrun.api.engine import Engine
+from typing import TYPE_CHECKING, Any
+
 from dagrun.api.running import draft, resume, retry, run, run_sync, start
 from dagrun.runtime.run_options import Inputs, RunOptions
+
+if TYPE_CHECKING:
+    from dagrun.api.checking import AnyPlan, check
+    from dagrun.api.engine import Engine
 
 __all__ = [
     "AnyPlan",
@@ -27,3 +31,16 @@ __all__ = [
     "run_sync",
     "start",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what takes long to load when it is named, as `run` and `start` are named in running loops."""
+    if name in ("AnyPlan", "check"):
+        from dagrun.api import checking
+
+        return getattr(checking, name)
+    if name == "Engine":
+        from dagrun.api.engine import Engine
+
+        return Engine
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,6 +15,7 @@ from weakref import WeakSet
 import anyio
 from anyio.abc import TaskGroup
 
+from dagrun.api import preloading
 from dagrun.api.checking import AnyPlan, CheckedPlans, check, first_plan, with_executors
 from dagrun.api.learned_durations import Memory
 from dagrun.api.options import ResumeOptions, RetryOptions, lists_options, run_options
@@ -131,6 +132,8 @@ class Engine:
         return f"<Engine: {'open' if self._is_open else 'closed'}{limit}>"
 
     async def __aenter__(self) -> Self:
+        if not preloading.is_done:
+            await preloading.preload_aside()
         self._is_open = True
         return self
 

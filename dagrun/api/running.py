@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from functools import partial
-from typing import TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 
-import anyio
-from anyio.lowlevel import current_token
-
-from dagrun.api.checking import AnyPlan
-from dagrun.api.engine import Engine
+from dagrun.api import preloading
 from dagrun.api.options import ResumeOptions, RetryOptions, SoloOptions, lists_options, must_fit
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.runtime.backend import call_soon, loop_options
-from dagrun.runtime.result import RunResult
-from dagrun.runtime.run import Run
 from dagrun.runtime.run_options import DraftOptions, RunOptions
 
+if TYPE_CHECKING:
+    from dagrun.api.checking import AnyPlan
+    from dagrun.api.engine import Engine
+    from dagrun.checks.checked_plan import CheckedPlan
+    from dagrun.decide.durations import Durations
+    from dagrun.runtime.result import RunResult
+    from dagrun.runtime.run import Run
+
 T = TypeVar("T")
+
+
+async def _engine(durations: Durations | None = None) -> Engine:
+    """Return an engine for one run. Whoever names `run` in a loop has not loaded it: it is loaded beside the loop."""
+    if not preloading.is_done:
+        await preloading.preload_aside()
+    from dagrun.api.engine import Engine
+
+    return Engine(durations=durations)
 
 
 @lists_options(SoloOptions)
@@ -54,7 +62,7 @@ async def start(plan: AnyPlan | None = None, **options: Unpack[SoloOptions]) -> 
     """
     must_fit(options, SoloOptions, "a run")
     durations = options.pop("durations", None)
-    async with Engine(durations=durations) as engine, engine.start(plan, **cast("RunOptions", options)) as running:
+    async with await _engine(durations) as engine, engine.start(plan, **cast("RunOptions", options)) as running:
         yield running
 
 
@@ -73,7 +81,7 @@ async def draft(goal: str, **options: Unpack[DraftOptions]) -> CheckedPlan:
         PlanRefused: The plan of the planner has problems, also after it was told of them.
         RunFailed: The planner gave no plan.
     """
-    async with Engine() as engine:
+    async with await _engine() as engine:
         return await engine.draft(goal=goal, **options)
 
 
@@ -108,6 +116,8 @@ def run_sync(plan: AnyPlan | None = None, *, backend: str = "asyncio", **options
     async def main() -> RunResult:
         return await run(plan, **options)
 
+    from dagrun.runtime.backend import loop_options
+
     return run_on_own_loop(main, backend, loop_options(backend))
 
 
@@ -119,13 +129,26 @@ def run_on_own_loop(main: Callable[[], Awaitable[T]], backend: str, options: dic
         backend: ``asyncio`` or ``trio``.
         options: The options of the backend, as for `anyio.run`.
     """
+    import anyio
+
+    async def alone() -> T:
+        preloading.OWN_LOOP.set(True)
+        return await main()
+
     if _is_loop_running():
-        return _run_in_thread(main, backend, options)
-    return anyio.run(main, backend=backend, backend_options=options)
+        return _run_in_thread(alone, backend, options)
+    return anyio.run(alone, backend=backend, backend_options=options)
 
 
 def _run_in_thread(main: Callable[[], Awaitable[T]], backend: str, options: dict[str, object]) -> T:
     """Run *main* on a loop in another thread, with our context variables; an interrupt here cancels it there."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import anyio
+    from anyio.lowlevel import current_token
+
+    from dagrun.runtime.backend import call_soon
+
     ours = copy_context()
     stops: list[Callable[[], None]] = []
 
@@ -150,6 +173,8 @@ def _run_in_thread(main: Callable[[], Awaitable[T]], backend: str, options: dict
 
 
 def _is_loop_running() -> bool:
+    from anyio.lowlevel import current_token
+
     try:
         current_token()
     except RuntimeError:
@@ -183,7 +208,7 @@ async def resume(run_id: str, **options: Unpack[ResumeOptions]) -> AsyncIterator
         ...     async with resume(run_id, journal=journal, tools=tools) as run:
         ...         return await run.result()
     """
-    async with Engine() as engine, engine.resume(run_id, **options) as running:
+    async with await _engine() as engine, engine.resume(run_id, **options) as running:
         yield running
 
 
@@ -206,5 +231,5 @@ async def retry(run_id: str, **options: Unpack[RetryOptions]) -> AsyncIterator[R
         JournalDamaged: The record is not what was written.
         PlanRefused: The plan of the run does not pass the check any more.
     """
-    async with Engine() as engine, engine.retry(run_id, **options) as running:
+    async with await _engine() as engine, engine.retry(run_id, **options) as running:
         yield running

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, cast
 
-from dagrun.model.critic import Critic
-from dagrun.model.event import Event
-from dagrun.model.executor import Executor
-from dagrun.model.journal import Journal
-from dagrun.model.planner import Planner
-from dagrun.model.policy import Policy
-from dagrun.model.question import Approver
-from dagrun.model.redaction.redactor import Hook
-from dagrun.model.secrets.secret import AnySecret, Secrets
-from dagrun.model.toolbox import Tools
-from dagrun.model.tracing import Traces
+if TYPE_CHECKING:  # whoever names `dagrun.run` in a running loop must not wait for them
+    from dagrun.model.critic import Critic
+    from dagrun.model.event import Event
+    from dagrun.model.executor import Executor
+    from dagrun.model.journal import Journal
+    from dagrun.model.planner import Planner
+    from dagrun.model.policy import Policy
+    from dagrun.model.question import Approver
+    from dagrun.model.redaction.redactor import Hook
+    from dagrun.model.secrets.secret import AnySecret, Secrets
+    from dagrun.model.toolbox import Tools
+    from dagrun.model.tracing import Traces
 
 Inputs: TypeAlias = Mapping[str, Any]
-AnySecrets: TypeAlias = Secrets | Mapping[str, AnySecret]
+AnySecrets: TypeAlias = "Secrets | Mapping[str, AnySecret]"
 
 
 class HostOptions(TypedDict, total=False):

@@ -11,6 +11,7 @@ from typing import Any, Final
 import anyio
 
 from dagrun.api import draft
+from dagrun.api.preloading import OWN_LOOP
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli.jobs.execute import unwrapped
 from dagrun.cli.jobs.job import Goal
@@ -77,6 +78,7 @@ class PlanDraft:
             self.seconds = time.monotonic() - began
 
     async def _get(self, signals: Interrupts) -> None:
+        OWN_LOOP.set(True)
         with make_display(is_shown=self.is_shown, log_level=self.log_level) as display:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(display.keep_fresh)

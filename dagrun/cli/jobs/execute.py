@@ -16,6 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from dagrun.api import resume, retry, start
+from dagrun.api.preloading import OWN_LOOP
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli.jobs.job import Goal, Job, OnEvent, Reporting, ResumeOrRetry
 from dagrun.cli.jobs.recording import unusable
@@ -113,6 +114,7 @@ class _Ending:
 
 
 async def _execute(job: Job, reporting: Reporting, ending: _Ending) -> None:
+    OWN_LOOP.set(True)
     with make_display(is_shown=reporting.is_shown, log_level=reporting.log_level) as display:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(display.keep_fresh)

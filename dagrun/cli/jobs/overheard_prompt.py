@@ -11,6 +11,7 @@ from typing import Any, Final
 import anyio
 
 from dagrun.api import draft
+from dagrun.api.preloading import OWN_LOOP
 from dagrun.cli.jobs.goals import read_goal
 from dagrun.cli.jobs.job import Goal
 from dagrun.cli.setup.inputs import read_inputs
@@ -92,6 +93,7 @@ async def _overhear(
     goal: Goal, inputs: dict[str, Any], kind: Kind, dialect: Dialect, wording: dict[str, Any]
 ) -> Request:
     """Return the request of the planner itself, in a run that ends there, so that it cannot differ from real ones."""
+    OWN_LOOP.set(True)
     model = _Overheard(_FAULTY[dialect] if kind == "repair" else None)
     planner: Planner
     match kind:
