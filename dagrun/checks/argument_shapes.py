@@ -190,7 +190,7 @@ class _Outline:
     def _text(self, text: str) -> Hashable:
         if "${" in text:
             name = text[2:-1]  # by far the most references are whole outputs
-            is_whole = name in self._index and text == f"${{{name}}}"
+            is_whole = name in self._index and _ID.fullmatch(name) and text == f"${{{name}}}"
             facts = self._texts[text] = self._facts_of(Reference(name) if is_whole else _parse(text))
             self._references.append(facts)
             return _REFERENCE

@@ -31,7 +31,7 @@ class Toolbox(Mapping[str, AnyTool]):
 
     Args:
         sources: Tools; typed functions (which count as effectful); modules, for every tool in them; ``"module"`` or
-            ``"module:name"``; other toolboxes; or lists of all these.
+            ``"module:name"``; other toolboxes; or iterables of all these.
         allow: The names that a plan may call; `None` for all.
 
     Attributes:
@@ -130,10 +130,10 @@ def _flatten(sources: Iterable[Any]) -> Iterator[AnyTool]:
                 yield from _flatten((import_target(source),))
             case ModuleType():
                 yield from _module_tools(source)
-            case list() | tuple() | set() | frozenset():
-                yield from _flatten(source)
             case _ if callable(source):
                 yield make_tool(source)
+            case Iterable() if not isinstance(source, Mapping | bytes):  # of a mapping, keys are no sources
+                yield from _flatten(source)
             case _:
                 raise ContractError(f"{type(source).__name__} is no source of tools")
 

@@ -120,8 +120,8 @@ def tool_of_schemas(
 def fitting_name(name: str) -> str:
     """Return a name of a tool that is as close to *name* as can be.
 
-    Letters, digits, ``_``, ``.`` and ``-`` stay. A name that is longer than 128 characters is cut, and ends with a hash
-    of the whole, so that two of them stay apart.
+    Letters, digits, ``_``, ``.`` and ``-`` stay. A name that has characters outside ASCII, or is longer than 128
+    characters, is cut and ends with a hash of the whole, so that two of them stay apart.
 
     Raises:
         ContractError: *name* is empty.
@@ -131,7 +131,7 @@ def fitting_name(name: str) -> str:
     made = re.sub(r"[^A-Za-z0-9_.-]", "_", name.strip())
     if not re.match(r"[A-Za-z_]", made):
         made = f"_{made}"
-    if len(made) > MAX_NAME:
+    if len(made) > MAX_NAME or not name.isascii():
         made = f"{made[: MAX_NAME - 9]}_{sha256(name.encode(errors='replace')).hexdigest()[:8]}"
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections import deque
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -91,10 +92,25 @@ def test_the_allow_list_names_tools_that_exist() -> None:
     assert dagrun.Toolbox(add, look_up, allow=["add"]).allowed == {"add"}
 
 
+def _in_a_row(tools: dict[str, Any]) -> Any:
+    return deque(tools.values())
+
+
+@pytest.mark.parametrize("make", [dict.values, _in_a_row, lambda tools: (tool for tool in tools.values())])
+def test_any_iterable_of_tools_is_a_source(make: Any) -> None:
+    """As for ``dagrun.run(tools=…)``, also inside another one."""
+    tools = {"add": add, "look_up": look_up}
+
+    assert dagrun.Toolbox([make(tools)]).keys() == {"add", "look.up"}
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [
         (3, "int is no source"),
+        ({"add": add}, "dict is no source"),
+        (b"test_toolbox", "bytes is no source"),
+        (iter([3]), "int is no source"),
         (types.ModuleType("empty"), "holds no tool"),
         ("no_such_module", "cannot import"),
         ("test_toolbox:ad", "did you mean add"),

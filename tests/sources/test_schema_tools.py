@@ -266,7 +266,7 @@ def test_steps_in_python() -> None:
         ("github.create_issue", "github.create_issue"),
         ("create issue!", "create_issue_"),
         ("3d/render", "_3d_render"),
-        ("naïve", "na_ve"),
+        ("naïve", "na_ve_f86fd89d"),
         ("a" * 128, "a" * 128),
     ],
 )
@@ -281,6 +281,24 @@ def test_long_names_stay_apart() -> None:
     one, other = fitting_name("a" * 200 + "1"), fitting_name("a" * 200 + "2")
     assert one != other
     assert len(one) == len(other) == 128
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("天气", "股票"), ("naïve", "naéve"), ("get 天气", "get 股票"), ("a" * 9 + "é", "a" * 9 + "è")],
+)
+def test_names_that_differ_outside_ascii_stay_apart(one: str, other: str) -> None:
+    """Nothing may be left of such a name but its hash."""
+
+    async def call(name: str, arguments: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    made = dagrun.schema_tools([{"name": name, "input_schema": {}} for name in (one, other)], call)
+
+    names = {found.name for found in made}
+    assert names == dagrun.Toolbox([tool(name=one), tool(name=other)]).keys()
+    assert len(names) == 2
+    assert all(len(name) <= 128 and name.isascii() for name in names)
 
 
 @pytest.mark.parametrize(
