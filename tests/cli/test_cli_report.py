@@ -79,6 +79,22 @@ def test_report_of_a_run_json_and_of_its_folder(shell: Shell) -> None:
     assert (shell.folder / "a.html").read_bytes() == (shell.folder / "b.html").read_bytes()
 
 
+def test_report_of_a_run_json_of_the_first_schema_is_refused(shell: Shell) -> None:
+    """In one sentence, that says what to do."""
+    assert shell("run", shell.plan(ADD), *TOOLS, "--no-journal", "-o", "left").code == 0
+    whole = json.loads((shell.folder / "left" / "run.json").read_text("utf-8"))
+    del whole["view"]
+    shell.file("old.json", json.dumps({**whole, "schema_version": 1}))
+    refused = shell("report", "old.json", "-o", "a.html")
+
+    assert refused.code == 2
+    assert refused.err == (
+        "Error: this run.json is of schema 1, which has no view of the run;"
+        " name the recorded run instead, or run it again\n"
+    )
+    assert not (shell.folder / "a.html").exists()
+
+
 def test_values_are_left_out_on_request(shell: Shell) -> None:
     """From a record and from a run.json."""
     plan = shell.plan({"id": "a", "tool": "add", "args": {"a": 4_000_001, "b": 3}})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import json
 import re
 import threading
 from collections.abc import Iterator
@@ -417,18 +416,6 @@ def test_a_page_without_names_is_not_for_everybody(pages: Pages, tmp_path: Path)
     """Nor is the finder of such faults blind."""
     (tmp_path / "nameless.html").write_text("<html lang=en><title>t</title><main><h1>t</h1><button></button></main>")
     assert axe_faults(pages.open(tmp_path / "nameless.html"))
-
-
-def test_old_run_json_has_a_page(pages: Pages, tmp_path: Path) -> None:
-    """It has no graph, and says so."""
-    result = at_once(rich).result
-    old = json.loads(json.dumps({"schema_version": 1, **result.as_dict()}))
-    (tmp_path / "old.html").write_bytes(make_report(view_of(old)))
-    page = ready(pages, tmp_path / "old.html")
-
-    expect(page.locator(".warning")).to_have_text("This file was written by an older dagrun: no graph.")
-    assert page.locator("#graph").count() == 0
-    assert page.locator("#rows .item").count() > 10
 
 
 def test_plan_that_has_not_run_has_a_page(pages: Pages, tmp_path: Path) -> None:

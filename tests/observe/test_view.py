@@ -214,15 +214,13 @@ async def test_log_tells_what_did_not_go_well() -> None:
     assert [line["at"] for line in view["log"]] == sorted(line["at"] for line in view["log"])
 
 
-async def test_run_json_of_the_first_schema_still_has_a_view() -> None:
-    """It has no needs and no plan, and says so; what there is, is valid."""
+async def test_run_json_of_the_first_schema_is_refused_with_what_to_do() -> None:
+    """It has no view, and so neither needs nor a plan."""
     played, _, _ = await seen()
     old: dict[str, Any] = {"schema_version": 1, **played.result.as_dict()}
-    view = view_of(json.loads(json.dumps(old)))
 
-    valid(dict(view))
-    assert view.get("source") == "old run.json"
-    assert len(by_id(view)["moody"]["attempts"]) == 2
+    with pytest.raises(ContractError, match=r"is of schema 1, .*; name the recorded run instead, or run it again"):
+        view_of(json.loads(json.dumps(old)))
 
 
 @pytest.mark.parametrize("wrong", [{}, {"a": 1}, {"view": 3}])

@@ -18,7 +18,6 @@ from dagrun.observe.picture.graph_svg import draw_graph
 from dagrun.observe.picture.time_scale import TimeScale, idle_stretches, running_at_once, thinned
 from dagrun.observe.picture.timeline_svg import draw_timeline
 from dagrun.observe.report import sections
-from dagrun.observe.view.old_run_json import OLD
 
 MAKER: Final = "dagrun report"  # marks our own pages, which may be overwritten
 
@@ -68,16 +67,13 @@ def report_page(view: Mapping[str, Any], *, title: str = "", max_boxes: int = DE
 
 
 def _main(view: Mapping[str, Any], max_boxes: int, note: str) -> Markup:
-    notes = [note] if note else []
-    if view.get("source") == OLD:
-        notes.append("This file was written by an older dagrun: no graph.")
     return tag(
         "main",
-        *(tag("p", text, class_="warning", role="note") for text in notes),
+        tag("p", note, class_="warning", role="note") if note else None,
         sections.wrong(view),
         sections.open_questions(view),
         sections.answer(view),
-        _graph(view, max_boxes) if view.get("source") != OLD else None,
+        _graph(view, max_boxes),
         _time(view) if view["run"]["stand"] != "plan" else None,
         sections.changes(view),
         sections.questions(view),

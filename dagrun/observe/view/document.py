@@ -52,14 +52,14 @@ def view_of(
 
 
 def _from_run_json(record: Mapping[str, Any]) -> RunView:
-    """Return the view in a ``run.json``, or in the view itself as JSON; an old file gives what it has."""
+    """Return the view in a ``run.json``, or in the view itself as JSON."""
     inside = record.get("view", record)
     if isinstance(inside, Mapping) and inside.keys() >= {"run", "steps", "path", "revisions"}:
         return cast(RunView, dict(inside))
-    if record.keys() >= {"run_id", "status", "steps", "makespan"} and isinstance(record["steps"], Mapping):
-        from dagrun.observe.view.old_run_json import view_of_old
-
-        return view_of_old(record)
+    if "view" not in record and record.keys() >= {"run_id", "status", "steps", "makespan"}:
+        raise ContractError(
+            "this run.json is of schema 1, which has no view of the run; name the recorded run instead, or run it again"
+        )
     raise ContractError("this is no run.json: it has neither a view nor steps")
 
 

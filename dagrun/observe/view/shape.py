@@ -276,7 +276,7 @@ class RunView(TypedDict):
 
     `path` is the critical path as it really went: the steps, each of which was made ready by the one before it.
     `path_gaps` are the waits on it: reason, seconds, and the step that waited. `graph` changes when boxes or edges do.
-    `source` names what the view was made from, if not a record: ``old run.json`` has no needs and no plan.
+    `source` names what the view was made from, if not a run: ``plan``.
     """
 
     schema_version: int

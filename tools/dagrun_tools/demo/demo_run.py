@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tomllib
 from collections.abc import Callable
@@ -64,7 +65,7 @@ def carry_out(
         checked = check(plan, toolbox(), policy=policy_of(server.server_port), inputs=inputs)
         job = Job(plan=scheduled(checked, mode), inputs=inputs, artifacts=folder.artifacts, planner=planner)
         watch = on_event if is_drawable(sys.stderr) else both(StepLines().on_event, on_event)
-        return execute(job, Reporting(on_result=lambda result: _save(result, folder), on_event=watch))
+        return execute(job, Reporting(on_result=lambda result: save_run(result, folder), on_event=watch))
 
 
 def files_in(folder: Path) -> list[str]:
@@ -72,5 +73,7 @@ def files_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
 
 
-def _save(result: RunResult, folder: RunFolder) -> None:
-    folder.save({"schema_version": 1, **result.as_dict()})
+def save_run(result: RunResult, folder: RunFolder) -> None:
+    """Write the ``run.json`` of a run into its folder."""
+    view = json.loads(result.report(format="json", values="full"))
+    folder.save({"schema_version": 2, **result.as_dict(), "view": view})

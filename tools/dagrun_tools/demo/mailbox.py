@@ -38,7 +38,7 @@ from dagrun.cli.records.output_folder import run_folder
 from dagrun.cli.setup.kept_servers import KeptServers
 from dagrun.cli.setup.tool_modules import ConnectedToolbox
 from dagrun.cli.terminal.display import StepLines
-from dagrun_tools.demo.demo_run import files_in, packaged
+from dagrun_tools.demo.demo_run import files_in, packaged, save_run
 
 THINKING: Final = 0.4  # seconds; a model would take longer
 SENT: Final = "sent.jsonl"
@@ -141,7 +141,7 @@ def run_mailbox(output: Path, *, has_boundary: bool = True) -> tuple[Executed, S
         story = Story()
 
         def deliver(result: RunResult) -> None:
-            folder.save({"schema_version": 1, **result.as_dict()})
+            save_run(result, folder)
 
         job = Job(plan=checked, artifacts=folder.artifacts, planner=ObedientPlanner(), stand_in=stand_in)
         return execute(job, Reporting(on_result=deliver, on_event=story.on_event, is_shown=False)), story
