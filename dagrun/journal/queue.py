@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
+from dagrun.errors import shorten
 from dagrun.model.codec.event_codec import decode
 from dagrun.model.event import RunEnded, RunSuspended
 from dagrun.model.journal import Tape
@@ -33,6 +34,7 @@ class QueueStanding(StrEnum):
     WAITING = "waiting"  # a letter puts it back into the queue
     ENDED = "ended"
     STUCK = "stuck"  # no worker claims it any more, until somebody puts it back
+    UNREADABLE = "unreadable"  # its row has another word, as that of a newer version; workers leave it alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +184,19 @@ class Queues(Protocol):
     def queue(self) -> RunQueue:
         """The submitted runs."""
         ...
+
+
+def read_standing(word: str, reason: str) -> tuple[QueueStanding, str]:
+    """Return where a run stands by the words of its row, and why; one strange row must not hide all others."""
+    for standing in QueueStanding:
+        if standing == word:
+            return standing, reason
+    return QueueStanding.UNREADABLE, f"its row says {shorten(str(word))!r}, which this version of dagrun does not know"
+
+
+def left_out(standings: Collection[str]) -> list[str]:
+    """Return the words of rows that are not asked for; others may be there that no version has a word for here."""
+    return [str(standing) for standing in QueueStanding if standings and standing not in standings]
 
 
 def standing_after(text: bytes) -> tuple[QueueStanding, str]:

@@ -54,6 +54,7 @@ RUNS: Final = {
     "interrupted": Look("⊗", "interrupted", "hold"),
     "queued": Look("…", "in the queue", "dim"),
     "stuck": Look("!", "stuck", "bad"),
+    "unreadable": Look("!", "unreadable", "bad"),
     "ended": Look("✓", "ended", "dim"),
     "empty": Look("·", "empty", "dim"),
     "damaged": Look("!", "damaged", "bad"),

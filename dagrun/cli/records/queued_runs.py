@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dagrun.journal.queue import QueuedRun
 
 # As `dagrun.journal.queue.QueueStanding`, which loads pydantic; a test compares them.
-STANDINGS: Final = ("queued", "running", "waiting", "ended", "stuck")
+STANDINGS: Final = ("queued", "running", "waiting", "ended", "stuck", "unreadable")
 _MOST_ADVICE: Final = 10  # runs
 
 
@@ -69,8 +69,8 @@ def standing_words(known: Known) -> str:
             begin = row.ticket.not_before
             text = f"queued in {pool}{since}{': ' if row.reason else ''}{row.reason}"
             text = f"queued in {pool}, not before {when(begin)}" if begin > time.time() else text
-        case "stuck":
-            text = f"stuck{since}: {row.reason}"
+        case "stuck" | "unreadable":
+            text = f"{row.standing}{since}: {row.reason}"
         case "running" if standing.stand is not Stand.RUNNING:
             text = "its worker has ended; the next one takes it over when the lease has expired"
         case _:

@@ -30,6 +30,8 @@ from dagrun.journal.queue import (
     QueueTicket,
     Wanted,
     ended_at_it,
+    left_out,
+    read_standing,
 )
 from dagrun.model.journal import Line
 from dagrun.runtime.backend import call_soon
@@ -174,8 +176,9 @@ class PostgresQueue:
 
     async def runs(self, standings: Collection[QueueStanding] = ()) -> list[QueuedRun]:
         """Return the submitted runs; see `RunQueue.runs`."""
-        wanted = [str(standing) for standing in standings]
-        return [_queued(row) for row in await self._ask(lambda connection: connection.fetch(self._sql.list, wanted))]
+        others = left_out(standings)
+        rows = await self._ask(lambda connection: connection.fetch(self._sql.list, others))
+        return [run for run in map(_queued, rows) if not standings or run.standing in standings]
 
     async def put_back(self, run_id: str) -> bool:
         """Queue a run again that waits or is stuck; see `RunQueue.put_back`."""
@@ -284,12 +287,13 @@ def _is_asyncpg(connection: Any) -> bool:
 
 def _queued(row: Record) -> QueuedRun:
     ticket = QueueTicket(pool=row["pool"], build=row["build"], priority=row["priority"], not_before=row["not_before"])
+    standing, reason = read_standing(row["standing"], row["reason"])
     return QueuedRun(
         run_id=row["run_id"],
-        standing=QueueStanding(row["standing"]),
+        standing=standing,
         ticket=ticket,
         takeovers=row["takeovers"],
-        reason=row["reason"],
+        reason=reason,
         queued=row["queued"],
         owner=owner_text(row),
     )

@@ -134,7 +134,7 @@ class QueueSql:
                 extract(epoch FROM queue.not_before)::float8 AS not_before, queue.takeovers, queue.reason,
                 extract(epoch FROM queue.queued)::float8 AS queued
             FROM {queue} AS queue JOIN {runs} AS run ON run.number = queue.run
-            WHERE cardinality($1::text[]) = 0 OR queue.standing = ANY ($1::text[]) ORDER BY queue.run"""
+            WHERE queue.standing <> ALL ($1::text[]) ORDER BY queue.run"""
         self.find = f"""SELECT queue.standing FROM {queue} AS queue JOIN {runs} AS run ON run.number = queue.run
             WHERE run.run_id = $1 FOR NO KEY UPDATE OF queue"""
         self.put_back = f"""WITH back AS (

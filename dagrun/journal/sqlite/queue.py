@@ -19,7 +19,17 @@ import anyio
 from dagrun.errors import ContractError, JournalDamaged, JournalError, JournalFailed, RunHeld, RunNotFound
 from dagrun.journal.base import check_run_id, no_such_run
 from dagrun.journal.lease import Holding, holding
-from dagrun.journal.queue import LATEST, PutOffs, QueuedRun, QueueStanding, QueueTicket, Wanted, ended_at_it
+from dagrun.journal.queue import (
+    LATEST,
+    PutOffs,
+    QueuedRun,
+    QueueStanding,
+    QueueTicket,
+    Wanted,
+    ended_at_it,
+    left_out,
+    read_standing,
+)
 from dagrun.journal.run_folder import RunPaths, make_root
 from dagrun.journal.sqlite import database
 from dagrun.journal.sqlite.pipes import Bell, ring
@@ -39,7 +49,7 @@ _LEFT: Final = """SELECT * FROM queue WHERE standing IN ('queued', 'running')
 _FITTED: Final = "SELECT DISTINCT pool, build FROM queue WHERE fitted > ?"
 _WAKE: Final = "standing = 'queued', queued = ?, reason = ''"
 _PUT_BACK: Final = f"{_WAKE}, takeovers = 0"
-_LIST: Final = "SELECT * FROM queue WHERE json_array_length(?1) = 0 OR standing IN (SELECT value FROM json_each(?1))"
+_LIST: Final = "SELECT * FROM queue WHERE standing NOT IN (SELECT value FROM json_each(?1))"
 _NEWEST: Final = "SELECT * FROM queue WHERE run_id = ? ORDER BY number DESC LIMIT 1"
 _UNDONE: Final = (QueueStanding.QUEUED, QueueStanding.RUNNING, QueueStanding.WAITING)
 
@@ -297,7 +307,7 @@ class SQLiteQueue:
         # One whose ticket is damaged is stuck, whatever its row says before a worker has looked at it.
         asked = {*standings, *_UNDONE} if QueueStanding.STUCK in standings else standings
         with self._table.transaction() as rows:
-            found = rows.execute(f"{_LIST} ORDER BY number", (json.dumps(list(asked)),)).fetchall()
+            found = rows.execute(f"{_LIST} ORDER BY number", (json.dumps(left_out(asked)),)).fetchall()
         there = {row["number"] for row in found if self._is_there(row)}
         faults = self._faults([row for row in found if row["number"] not in there])
         shown = [
@@ -315,14 +325,15 @@ class SQLiteQueue:
 
     def _shown(self, row: sqlite3.Row, fault: str) -> QueuedRun:
         holder = self._holder(row) if row["standing"] == QueueStanding.RUNNING else None
+        standing, reason = (QueueStanding.STUCK, fault) if fault else read_standing(row["standing"], row["reason"])
         return QueuedRun(
             run_id=row["run_id"],
-            standing=QueueStanding.STUCK if fault else QueueStanding(row["standing"]),
+            standing=standing,
             ticket=QueueTicket(
                 pool=row["pool"], build=row["build"], priority=row["priority"], not_before=row["not_before"]
             ),
             takeovers=row["takeovers"],
-            reason=fault or row["reason"],
+            reason=reason,
             queued=row["queued"],
             owner="" if holder is None or holder.owner is None else str(holder.owner),
         )
