@@ -128,8 +128,8 @@ class Questions:
             arguments=arguments,
             why=why,
             silence=(self._policy.answer_within, "deny"),  # silence ticks no points
-            checklist=tuple(dict.fromkeys(shown(shorten(point, 300)) for point in points[:_MAX_POINTS])),
-            transcript=tuple(map(shown, did)),
+            checklist=tuple(dict.fromkeys(shorten(shown(point), 300) for point in points[:_MAX_POINTS])),
+            transcript=tuple(did),
         )
 
     def _make(
@@ -164,8 +164,13 @@ class Questions:
             asked_at=at,
             deadline=None if within is None else at + within,
             default=None if within is None else _default_of(kind, choice),
-            **facts,
+            **{name: self._clean(fact) for name, fact in facts.items()},
         )
+
+    def _clean(self, fact: Any) -> Any:
+        """Redact a name, a list of texts, or a JSON Schema: an MCP server may put what it was called with into one."""
+        shown = self._redactor
+        return tuple(map(shown.text, fact)) if type(fact) is tuple else shown.value(fact, hides_names=False)
 
     def _id(self, kind: Asked, text: str, node: Node | None, valid_for: str) -> str:
         """Return a hash of all that an answer is valid for; if any of it changes, it is another question."""

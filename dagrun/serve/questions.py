@@ -69,7 +69,8 @@ def shown_question(question: Question, redactor: Redactor, *, limit: int = SHOWN
     del fields["arguments"]
     shown: dict[str, Any] = {name: redactor.value(value) for name, value in fields.items()}
     # As they are: these are names and numbers, by which an answer is given.
-    shown |= {name: fields[name] for name in ("id", "kind", "schema", "asked_at", "deadline", "checklist")}
+    shown |= {name: fields[name] for name in ("id", "kind", "asked_at", "deadline", "checklist")}
+    shown["schema"] = redactor.value(fields["schema"], hides_names=False)
     shown["title"] = TITLES[question.kind]
     shown["effect_words"] = EFFECTS.get(question.effect, "")
     shown["wants_value"] = question.kind in (Asked.INPUT, Asked.EFFECT)

@@ -99,18 +99,25 @@ class Redactor:
             self._clean.add(text)
         return shown
 
-    def value(self, value: Any) -> Any:
-        """Return a JSON value as it may be shown: its texts are redacted, and fields with a secret name are hidden."""
+    def value(self, value: Any, *, hides_names: bool = True) -> Any:
+        """Return a JSON value as it may be shown: its texts are redacted, and fields with a secret name are hidden.
+
+        Args:
+            value: The value.
+            hides_names: Whether the latter; not in a JSON Schema, where a name stands for no value.
+        """
         match value:
             case str():
                 return self.text(value)
             case dict():
                 return {
-                    self.text(key): HIDDEN if is_secret_name(key) and part is not None else self.value(part)
+                    self.text(key): HIDDEN
+                    if hides_names and is_secret_name(key) and part is not None
+                    else self.value(part, hides_names=hides_names)
                     for key, part in value.items()
                 }
             case list() | tuple():
-                return [self.value(part) for part in value]
+                return [self.value(part, hides_names=hides_names) for part in value]
             case bool() | None:
                 return value
             case int():
