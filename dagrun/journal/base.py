@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import secrets
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from dagrun.errors import JournalFailed, RunNotFound, shorten
+from dagrun.errors import AnswerRefused, JournalFailed, RunNotFound, shorten
 from dagrun.model.journal import Line
+from dagrun.model.question import AnswerLetter, read_letter, standing
 
 if TYPE_CHECKING:
     from dagrun.model.event import Event
@@ -72,6 +74,30 @@ def check_letter(text: bytes) -> None:
     """
     if len(text) > MAX_LETTER:
         raise JournalFailed(f"a letter may have {MAX_LETTER} bytes, this one has {len(text)}")
+
+
+def check_first(text: bytes, others: Iterable[bytes]) -> None:
+    """Refuse a letter with another answer to a question than one of the letters that lie there.
+
+    A letter with another key is from no person, and does not count.
+
+    Raises:
+        AnswerRefused: There is an answer; the message says which.
+    """
+    mine = _answer_in(text)
+    if mine is None:
+        return
+    for other in filter(None, map(_answer_in, others)):
+        if (other.question, other.key) == (mine.question, mine.key) and other.answer != mine.answer:
+            raise AnswerRefused(standing(other.answer))
+
+
+def _answer_in(text: bytes) -> AnswerLetter | None:
+    try:
+        letter = read_letter(text)
+    except ValueError:
+        return None
+    return letter if isinstance(letter, AnswerLetter) else None
 
 
 class Readable(ABC):

@@ -11,7 +11,7 @@ from anyio.lowlevel import EventLoopToken, current_token
 
 from dagrun.decide.durations import Durations
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunExists, RunHeld
-from dagrun.journal.base import Readable, check_letter, check_run_id, new_answer_key, no_such_run
+from dagrun.journal.base import Readable, check_first, check_letter, check_run_id, new_answer_key, no_such_run
 from dagrun.journal.hash_chain import Chain, chained
 from dagrun.journal.queue import Departure, QueueStanding
 from dagrun.model.journal import Durability, Held, Letter, Line, StoredRow
@@ -117,9 +117,11 @@ class MemoryJournal(Readable):
         Raises:
             RunNotFound: There is no run of this name.
             JournalFailed: The letter is too long.
+            AnswerRefused: Another answer to the same question lies there.
         """
         kept = self._find(run_id)
         check_letter(text)
+        check_first(text, kept.letters.values())
         kept.posted += 1
         kept.letters[kept.posted] = text
         if kept.owner is not None:

@@ -208,6 +208,7 @@ class Journal(Protocol):
 
         Raises:
             RunNotFound: There is no run with this id.
+            AnswerRefused: Another answer to the same question lies there; see `dagrun.journal.base.check_first`.
         """
         ...
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json
 
-from dagrun.errors import ContractError, short_repr
+from dagrun.errors import ContractError, short_repr, shorten
 from dagrun.model.outcome import later
 from dagrun.model.plan import Names
 from dagrun.model.value import Stored, decode_or_reason
@@ -134,6 +134,11 @@ class Answer:
             "note": self.note,
             "ticked": list(self.ticked),
         }
+
+
+def standing(answer: Answer) -> str:
+    """Return the sentence that refuses a second answer: which one stands."""
+    return f"it was answered already: {answer.choice}{f' by {shorten(answer.by, 60)}' if answer.by else ''}"
 
 
 def answer_from(answer: Answer | bool) -> Answer:

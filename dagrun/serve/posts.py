@@ -12,10 +12,11 @@ from typing import Any, Final, Literal
 import anyio
 from starlette.responses import JSONResponse, Response
 
+from dagrun.api.answering import leave_answer
 from dagrun.decide.questions import fault_of
 from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound, StepNotFound, shorten
 from dagrun.model.journal import Journal
-from dagrun.model.question import Answer, AnswerLetter, ControlLetter
+from dagrun.model.question import Answer, ControlLetter
 from dagrun.observe.answer_values import BadAnswer
 from dagrun.serve.feeds import Feed, LiveFeed
 from dagrun.serve.guard import problem
@@ -61,7 +62,13 @@ class Posts:
             return problem(422, fault)
         if isinstance(feed, LiveFeed) and not feed.is_over:
             return await self._answer_here(feed, body.question, answer)
-        return await self._post(feed, AnswerLetter.of, body.question, answer)
+        if self._journal is None:
+            return problem(409, "this run has ended")
+        try:
+            counts = await leave_answer(self._journal, feed.run_id, body.question, answer)
+        except AnswerRefused as error:
+            return problem(409, str(error), now=_what_became_of(feed, body.question))
+        return JSONResponse({"taken": False, "counts": counts, "is_held": feed.watch.is_alive})
 
     async def _answer_here(self, feed: LiveFeed, question: str, answer: Answer) -> Response:
         try:
@@ -88,7 +95,7 @@ class Posts:
             done = await self._queue.cancel(feed.run_id, body.reason, by) if is_whole else None
             return done or problem(409, "no process is at this run")
         if not isinstance(feed, LiveFeed):
-            return await self._post(feed, lambda key: letter.model_copy(update={"key": key}))
+            return await self._post(feed, letter)
         try:
             if order == "suspend":
                 feed.run.suspend(letter.text)
@@ -104,14 +111,13 @@ class Posts:
             return problem(429, f"more than {MOST} orders in a second")
         return await self._queue.put_back(feed.run_id)
 
-    async def _post(self, feed: Feed, make: Any, *facts: Any) -> Response:
-        """Leave a letter for the process at the run, or for the next one."""
+    async def _post(self, feed: Feed, order: ControlLetter) -> Response:
+        """Leave an order for the process at the run, or for the next one."""
         if self._journal is None:
             return problem(409, "this run has ended")
-        letter = make(*facts, await self._journal.answer_key(feed.run_id))
+        letter = order.model_copy(update={"key": await self._journal.answer_key(feed.run_id)})
         await self._journal.post(feed.run_id, letter.model_dump_json().encode())
-        is_order = isinstance(letter, ControlLetter)
-        return JSONResponse({"taken": False, "is_held": feed.watch.is_alive}, 202 if is_order else 200)
+        return JSONResponse({"taken": False, "is_held": feed.watch.is_alive}, 202)
 
 
 def _what_became_of(feed: Feed, question: str) -> dict[str, Any] | None:

@@ -321,6 +321,16 @@ def test_effect_in_doubt_is_answered_with_what_the_call_gave(shell: Shell) -> No
     assert shell("resume", "last", *TOOLS).out == "sent\n"
 
 
+def test_a_second_answer_is_refused_with_the_one_that_stands(shell: Shell) -> None:
+    assert shell("run", shell.plan({"id": "p", "tool": "needs_a_person"}), *TOOLS).code == 5
+    assert shell("approve", "last", "p", "--yes", "--by", "ann").code == 0
+
+    second = shell("approve", "last", "p", "--deny", "--yes", "--by", "bob")
+
+    assert (second.code, "it was answered already: approve by ann" in second.err) == (2, True)
+    assert shell("resume", "last", *TOOLS).code == 0
+
+
 # Processes that end before their time ---------------------------------------------------------------------------------
 
 

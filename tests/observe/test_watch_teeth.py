@@ -41,7 +41,7 @@ def _arguments_are_not_redacted(patch: pytest.MonkeyPatch) -> None:
 
     def plainly(value: Any, redactor: Redactor, limit: int, **facts: Any) -> Any:
         class Nothing(Redactor):
-            def value(self, value: Any) -> Any:
+            def value(self, value: Any, *, hides_names: bool = True) -> Any:
                 return value
 
         is_output = isinstance(value, str)

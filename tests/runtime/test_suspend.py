@@ -27,7 +27,7 @@ from dagrun import (
     ToolContext,
     ToolError,
 )
-from dagrun.errors import ContractError, QuestionNotFound
+from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound
 from dagrun.model.codec.event_codec import decode
 from dagrun.model.event import (
     AttemptEnded,
@@ -742,7 +742,8 @@ async def test_the_second_letter_about_a_question_changes_nothing() -> None:
         await settle()
         (question,) = running.pending
         await story.post(question.id, YES)
-        await story.post(question.id, Answer("deny"))
+        with pytest.raises(AnswerRefused, match="it was answered already: approve by ann"):
+            await story.post(question.id, Answer("deny"))
         result = await running.result()
 
     assert (states(result)["pay"], len(paid.calls)) == ("succeeded", 1)

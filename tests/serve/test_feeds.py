@@ -377,7 +377,7 @@ async def test_a_run_of_another_process_is_answered_and_stopped(kind: str, tmp_p
                 told = await client.post(
                     f"/api/runs/{RUN}/answers", {"question": question["id"], "choice": "approve", "note": "ok"}
                 )
-                assert (told.status_code, told.json()) == (200, {"taken": False, "is_held": True})
+                assert (told.status_code, told.json()) == (200, {"taken": False, "counts": True, "is_held": True})
                 stopped = await client.post(f"/api/runs/{RUN}/cancel", {"step": "nap", "reason": "too long"})
                 assert stopped.status_code == 202
                 while (event := await events.next())[0] != "end":
@@ -388,6 +388,20 @@ async def test_a_run_of_another_process_is_answered_and_stopped(kind: str, tmp_p
         (answered,) = [event for event in events_ if isinstance(event, QuestionAnswered)]
         assert answered.answer is not None
         assert (answered.answer.choice, answered.answer.note, bool(answered.answer.by)) == ("approve", "ok", True)
+
+
+async def test_the_second_answer_to_a_sleeping_run_is_refused_with_the_one_that_stands() -> None:
+    journal = MemoryJournal()
+    plan = Plan(steps=[Step(id="pay", tool="pay", args={"value": 1})])
+    assert (await dagrun.run(plan, tools=toolset(pay()), journal=journal, run_id=RUN)).status is Status.WAITING
+    client = Client(page_of(journal))
+    question = await _asked(client)
+    body = {"question": question["id"], "choice": "approve"}
+    first = await client.post(f"/api/runs/{RUN}/answers", body)
+    second = await client.post(f"/api/runs/{RUN}/answers", {**body, "choice": "deny"})
+
+    assert (first.status_code, first.json()) == (200, {"taken": False, "counts": True, "is_held": False})
+    assert (second.status_code, "it was answered already: approve" in second.text) == (409, True)
 
 
 @real

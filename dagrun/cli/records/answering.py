@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 import anyio
 import click
 
+from dagrun.api.answering import leave_answer
 from dagrun.api.replaying import Replayed
 from dagrun.cli.records.next_steps import answer_command, waits_for
 from dagrun.cli.records.queued_runs import open_row
@@ -24,13 +25,14 @@ from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, printable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.decide.questions import fault_of
-from dagrun.errors import shorten, visible
-from dagrun.model.question import Answer, AnswerLetter, Asked, Choice, Question
+from dagrun.errors import AnswerRefused, shorten, visible
+from dagrun.model.question import Answer, Asked, Choice, Question
 from dagrun.observe.answer_values import BadAnswer, read_value
 from dagrun.observe.question_text import lay_out
 
 _VALUES: Final = (Asked.INPUT, Asked.EFFECT)
 NOT_ANSWERED: Final = 130
+PATIENCE: Final = 10.0  # seconds until the process at a run should have taken an answer
 
 
 class Reply:
@@ -116,10 +118,12 @@ class Reply:
         return replace(response, by=self._flags["by"] or response.by or login(), note=note)
 
     def _leave(self, question: Question, response: Answer) -> int:
-        key = wait(lambda: self._records.journal.answer_key(self._run_id))
-        letter = AnswerLetter.of(question.id, response, key)
         submitted = open_row(self._records, self._run_id)  # before: a worker may be at its end a moment later
-        wait(lambda: self._records.journal.post(self._run_id, letter.model_dump_json().encode()))
+        journal = self._records.journal
+        try:
+            counts = wait(lambda: leave_answer(journal, self._run_id, question.id, response, seconds=PATIENCE))
+        except AnswerRefused as error:
+            raise BadInput(f"{shorten(question.text)} This answer does not count: {error}") from error
         held = self._records.held(self._run_id)
         standing = None if submitted is None or held.is_held else self._standing()
         words = command_again("resume", self._run_id, label(self._past.opening.labels, "again"))
@@ -132,6 +136,7 @@ class Reply:
                         "question": question.id,
                         "answer": response.as_dict(),
                         "is_held": held.is_held,
+                        "counts": counts,
                         "standing": standing,
                         "next_command": None if held.is_held or standing is not None else words,
                     }
@@ -143,6 +148,8 @@ class Reply:
             elif submitted is not None and standing is not None:
                 pool = printable(submitted.ticket.pool)
                 data.text(f"answered; the run is {standing} for a worker of pool {pool}, which continues it")
+            elif not counts:
+                data.text(f"the answer is left for {held.owner}, which holds the run and has not taken it yet")
             elif held.is_held:
                 data.text(f"answered; {held.owner} holds the run, and continues it")
             else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from dagrun.errors import JournalFailed, RunHeld
-from dagrun.journal.base import MAX_LETTER, new_answer_key
+from dagrun.journal.base import MAX_LETTER, check_first, new_answer_key
 from dagrun.journal.hash_chain import Chain, ChainFault
 from dagrun.journal.lease import Holding, Owner, decode, held_text, this_process
 from dagrun.journal.postgres.queue_statements import QueueSql
@@ -104,7 +104,10 @@ class Sql:
             INSERT INTO {records} (run, seq, text, digest)
             SELECT fence.number, $6 + line.place, line.text, line.digest
             FROM fence, unnest($8::text[], $9::text[]) WITH ORDINALITY AS line (text, digest, place)"""
-        self.state = f"SELECT token, seq, digest FROM {runs} WHERE number = $1"
+        self.state, self.there = (
+            f"SELECT token, seq, digest FROM {runs} WHERE number = $1",
+            f"SELECT text FROM {letters} WHERE run = (SELECT number FROM {runs} WHERE run_id = $1)",
+        )
         self.renew = f"""UPDATE {runs} AS run SET expires = {lease.format("$3")}
             FROM unnest($1::bigint[], $2::bigint[]) AS mine (number, token)
             WHERE run.number = mine.number AND run.token = mine.token RETURNING run.number"""
@@ -168,8 +171,11 @@ async def post(connection: Connection, sql: Sql, run_id: str, letter: str, text:
 
     Raises:
         asyncpg.PostgresError: The letter cannot be stored.
+        AnswerRefused: Another answer to the same question lies there.
     """
     async with connection.transaction(isolation="read_committed"):
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1), hashtext($2))", sql.channel, run_id)
+        check_first(text, [row["text"] for row in await connection.fetch(sql.there, run_id)])
         if not await connection.fetch(sql.post, run_id, letter, text, sql.channel):
             return False
         if await has_queue(connection, sql):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
 import stat
 import time
 from collections import deque
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import anyio
 
-from dagrun.journal.base import MAX_LETTER, check_letter
+from dagrun.journal.base import MAX_LETTER, check_first, check_letter
 from dagrun.journal.run_folder import FILE_MODE, RunPaths, as_failure, check_folder
 from dagrun.journal.sqlite.pipes import empty, open_pipe, wake
 from dagrun.model.journal import Letter
@@ -28,17 +29,31 @@ def post(paths: RunPaths, text: bytes) -> None:
 
     Raises:
         JournalFailed: The letter is too long, or cannot be written.
+        AnswerRefused: Another answer to the same question lies there.
     """
     check_letter(text)
     check_folder(paths.folder)
     check_folder(paths.inbox)
-    name = f"{time.time_ns():020d}-{secrets.token_hex(8)}.json"
-    new = paths.inbox / f".new-{name}"
-    with as_failure(f"cannot leave a letter in {paths.inbox}"):
+    with as_failure(f"cannot leave a letter in {paths.inbox}"), _alone(paths.inbox):
+        there = (_read(paths.inbox / name) for name in os.listdir(paths.inbox) if _NAME.fullmatch(name))
+        check_first(text, filter(None, there))
+        name = f"{time.time_ns():020d}-{secrets.token_hex(8)}.json"
+        new = paths.inbox / f".new-{name}"
         _write(new, text)
         # Renamed when it is complete: the owner never reads half a letter.
         os.rename(new, paths.inbox / name)
         wake(paths.wake)  # nobody may wait: the owner finds the letter when it next reads the folder
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process after the other post: of two answers at the same moment, the second one must see the first."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def discard(paths: RunPaths, letter: str) -> None:

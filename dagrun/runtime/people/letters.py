@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from dagrun.errors import AnswerRefused, JournalError, QuestionNotFound
 from dagrun.graph.live_graph import LiveGraph
+from dagrun.model.event import QuestionAnswered
 from dagrun.model.journal import Letter, Tape
 from dagrun.model.question import AnswerLetter, ControlLetter, read_letter
 from dagrun.model.signature import explain
@@ -25,7 +26,8 @@ class LettersFromJournal:
     """Takes the letters of one run: answers its questions with them, and passes on orders to stop.
 
     A letter must carry the answer key of the run. Tools cannot read the key, so no plan can answer its own questions.
-    A letter to a question that is not open may be early: it is kept until the question is asked, or the run ends.
+    A letter to a question that is not open may be early: it is kept until the question is asked, or the run ends. One
+    to a question that was answered meanwhile is thrown away: it must not answer that question if it is asked again.
     An order is for the process that had the run when it was written: one that is older than that is thrown away, so
     that a run which is resumed does not stop at once.
 
@@ -137,13 +139,21 @@ class LettersFromJournal:
         try:
             self._people.answer([reply.question], reply.answer)
         except QuestionNotFound:
-            self._waiting[letter.id] = (letter, reply)
-            return
+            if not self._is_late(reply.question):
+                self._waiting[letter.id] = (letter, reply)
+                return
+            _LOG.warning("an answer from elsewhere was thrown away: its question was answered already")
         except AnswerRefused as error:
             _LOG.warning("an answer from elsewhere was refused: %s", error)
         if self._waiting.pop(letter.id, None) is not None:
             self._up.settle_down()  # the run has waited for it, and it may have been refused
         await self._has_used(letter)
+
+    def _is_late(self, question: str) -> bool:
+        if self._graph.status is not None:  # the run is over, or suspended: the next process decides
+            return False
+        closed = (event for event in reversed(self._graph.rare) if isinstance(event, QuestionAnswered))
+        return any(event.question == question and event.answer is not None for event in closed)
 
     async def _obey(self, letter: Letter, order: ControlLetter) -> None:
         if order.after < self._first:

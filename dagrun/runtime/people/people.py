@@ -22,8 +22,9 @@ from dagrun.graph.live_graph import PAUSE
 from dagrun.graph.node import Node
 from dagrun.model.contracts.received import ReceivedArguments
 from dagrun.model.contracts.schema_types import types_of
+from dagrun.model.event import QuestionAnswered
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State, Status
-from dagrun.model.question import Answer, Approver, Asked, Question
+from dagrun.model.question import Answer, Approver, Asked, Question, standing
 from dagrun.model.redaction.logs import RedactingLogger
 from dagrun.model.value import encode
 from dagrun.runtime.deadlines import Alarms
@@ -372,8 +373,10 @@ class People:
             if self._graph.status is not None:  # it may be suspended, with questions that are open
                 raise QuestionNotFound("the run has ended, or is suspended: resume it, and answer then")
             if id_ not in self._graph.questions:
-                shown = shorten(str(id_), 60)
-                raise QuestionNotFound(f"there is no open question {shown!r}: it was answered, or has become void")
+                rare = reversed(self._graph.rare)
+                closed = next((e.answer for e in rare if isinstance(e, QuestionAnswered) and e.question == id_), None)
+                why = standing(closed) if closed is not None else "it was answered, or has become void"
+                raise QuestionNotFound(f"there is no open question {shorten(str(id_), 60)!r}: {why}")
             questions.append(self._graph.questions[id_])
         faults = [refuse_batch(questions, answer), *(fault_of(question, answer) for question in questions)]
         if fault := next(filter(None, faults), ""):

@@ -20,16 +20,17 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
+from dagrun.api.answering import leave_answer
 from dagrun.api.checking import check
 from dagrun.api.engine import Engine
 from dagrun.api.replaying import Replayed, replay
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.questions import fault_of
-from dagrun.errors import DagrunError, PlanRefused, shorten
+from dagrun.errors import AnswerRefused, DagrunError, PlanRefused, shorten
 from dagrun.model.journal import Journal
 from dagrun.model.outcome import Status
 from dagrun.model.policy import Policy
-from dagrun.model.question import Answer, AnswerLetter, Question
+from dagrun.model.question import Answer, Question
 from dagrun.model.redaction.redactor import Redactor, without_secrets
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.toolbox import Toolbox
@@ -190,10 +191,11 @@ class ServedRuns:
                 await running.answer(question, answer)
             return await self.status(run_id)
         past = await self._past(run_id)
-        key = await self._host.journal.answer_key(run_id)
         for question, answer in _fitting(past.pending, answers):
-            letter = AnswerLetter.of(question.id, answer, key)
-            await self._host.journal.post(run_id, letter.model_dump_json().encode())
+            try:
+                await leave_answer(self._host.journal, run_id, question.id, answer)
+            except AnswerRefused as error:
+                raise RequestRefused(f"question {question.id}: {error}") from error
         return await self._carried_out(self._resume(run_id), report)
 
     async def cancel(self, run_id: str, reason: str) -> dict[str, Any]:

@@ -58,8 +58,9 @@ export function panel(run, question, readOnly, said) {
     for (const button of [yes, ...others]) button.disabled = true;
     try {
       const done = await post(`runs/${run}/answers`, body);
-      said(done.taken || done.is_held ? "answered" : "answered; no process is at the run, so it goes on with dagrun resume");
-      message.textContent = "answered";
+      const text = done.taken || done.counts ? "answered" : "sent to the process at the run, which has not taken it yet";
+      said(done.taken || done.is_held ? text : "answered; no process is at the run, so it goes on with dagrun resume");
+      message.textContent = text;
     } catch (error) {
       const now = error.facts?.now;
       message.textContent = now?.answer ? `${error.message}: answered by ${now.answer.by || "somebody"} (${now.answer.choice})` : error.message;

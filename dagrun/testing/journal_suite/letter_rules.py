@@ -5,7 +5,8 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from dagrun.errors import JournalFailed, OwnerLost, RunHeld, RunNotFound
+from dagrun.errors import AnswerRefused, JournalFailed, OwnerLost, RunHeld, RunNotFound
+from dagrun.model.question import Answer, AnswerLetter
 from dagrun.testing.journal_suite.store import (
     ODD_TEXTS,
     RUN,
@@ -46,6 +47,42 @@ class LetterRules(Store):
             again = await journal.open(RUN)
             await again.aclose()
             assert again.answer_key == await journal.answer_key(RUN) == key
+
+    async def test_the_first_answer_to_a_question_stands_until_it_is_taken(self) -> None:
+        """Whoever answers second is told so; and a letter without the key stands in nobody's way."""
+        self.need_letters()
+        async with self.tape() as (journal, tape):
+
+            def letter(said: bool, by: str, question: str = "q", key: str = tape.answer_key) -> bytes:
+                answer = Answer("approve" if said else "deny", by=by)
+                return AnswerLetter.of(question, answer, key).model_dump_json().encode()
+
+            await journal.post(RUN, letter(said=True, by="nobody", key="guessed"))
+            await journal.post(RUN, letter(said=True, by="ann"))
+            with pytest.raises(AnswerRefused, match="it was answered already: approve by ann"):
+                await journal.post(RUN, letter(said=False, by="bob"))
+            await journal.post(RUN, letter(said=False, by="bob", question="other"))
+            for taken in await take_letters(tape, 3):
+                await tape.discard(taken.id)
+            await journal.post(RUN, letter(said=False, by="bob"))
+
+    async def test_of_answers_at_the_same_moment_one_stands(self) -> None:
+        """Else two people are told that their word counts."""
+        self.need_letters()
+        async with self.tape() as (journal, tape):
+            refused: list[str] = []
+
+            async def answer(by: str) -> None:
+                letter = AnswerLetter.of("q", Answer("approve", by=by), tape.answer_key)
+                try:
+                    await journal.post(RUN, letter.model_dump_json().encode())
+                except AnswerRefused:
+                    refused.append(by)
+
+            async with anyio.create_task_group() as tasks:
+                for number in range(8):
+                    tasks.start_soon(answer, f"person {number}")
+            assert len(refused) == 7
 
     async def test_letters_arrive_in_the_order_of_posting(self) -> None:
         """The oldest comes first, and each comes once."""

@@ -49,7 +49,7 @@ async def test_no_field_of_a_question_shows_a_secret_or_personal_data() -> None:
         ]
     )
     policy = Policy(redact=["email"], approve=[rule])
-    secrets = {"bank": Secret(VALUE, tools=["form"])}
+    secrets = {"bank": Secret(VALUE, tools=("form",))}
     async with dagrun.start(plan, tools=[form, pay], secrets=secrets, policy=policy, attended=True) as run:
         await settle()
         asked = {question.step: question for question in run.pending}
