@@ -87,7 +87,7 @@ async def call_plugin(
             made.stop()
             with anyio.move_on_after(grace):
                 await made.over.wait()
-            await last_turns(made.over.is_set)
+            await made.last_turns()
             would_not = "" if made.over.is_set() else " and would not stop"
             text = f"it took longer than {seconds:g} s{would_not}"
             raise PluginFailed(text, Failure(ErrorKind.TIMEOUT, text))
@@ -101,7 +101,7 @@ async def call_plugin(
         if is_alone:
             with anyio.move_on_after(grace, shield=True):
                 await made.over.wait()
-            await last_turns(made.over.is_set)
+            await made.last_turns()
         raise
     finally:
         made.stop()
@@ -143,6 +143,13 @@ class _Call(Generic[T]):
             if self._on_stop is not None:
                 self._on_stop()
             self.scope.stop()
+
+    async def last_turns(self) -> None:
+        """Let a call whose grace period is over end; on asyncio it is dropped then."""
+        await last_turns(self.over.is_set)
+        if not self.over.is_set():
+            self.scope.give_up()
+            await last_turns(self.over.is_set)
 
     async def run(self) -> None:
         """Make the call."""

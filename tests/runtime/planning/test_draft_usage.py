@@ -159,8 +159,8 @@ class Undead:
         return None
 
 
-async def test_a_model_that_ends_after_the_run_changes_nothing_any_more() -> None:
-    """It was told to stop and dropped; the run has ended before it is charged."""
+async def test_a_model_that_ends_after_the_run_changes_nothing_any_more(anyio_backend: tuple[str, Any]) -> None:
+    """It was told to stop; the run has ended before it is charged. On asyncio it is dropped, and never ends."""
     events: list[Event] = []
     plan = Plan(steps=[Step(id="fails", tool="fail"), nap("a")])
     planner = Undead(lambda held: held[1].settle(50, None), 5, plan)
@@ -168,7 +168,7 @@ async def test_a_model_that_ends_after_the_run_changes_nothing_any_more() -> Non
     result = await run(planner, planner_timeout=5, max_tokens=100, warn_at=0.5, events=events)
 
     assert (states(result), result.makespan) == ({"fails": "failed", "a": "succeeded"}, near(6))
-    assert anyio.current_time() == near(10)
+    assert anyio.current_time() == near(10 if anyio_backend[0] == "trio" else 6)
     assert isinstance(events[-1], RunEnded)
     assert not [event for event in events if isinstance(event, CeilingNear)]
 

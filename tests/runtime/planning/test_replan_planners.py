@@ -116,7 +116,7 @@ async def test_an_answer_that_comes_late_is_not_used() -> None:
     assert how == "failed"
 
 
-async def test_a_planner_that_will_not_stop_is_left_behind() -> None:
+async def test_a_planner_that_will_not_stop_is_left_behind(anyio_backend: tuple[str, Any]) -> None:
     """A shield keeps every cancellation off: the run goes on at the end of the grace period all the same."""
     events: list[Event] = []
 
@@ -128,7 +128,8 @@ async def test_a_planner_that_will_not_stop_is_left_behind() -> None:
         result = await handle.result()
         assert anyio.current_time() == near(30)
 
-    assert anyio.current_time() == near(100)  # its task belongs to the run, which waits for it
+    # On trio its task belongs to the run, which waits for it; on asyncio it was dropped.
+    assert anyio.current_time() == near(100 if anyio_backend[0] == "trio" else 30)
     assert next(event.at for event in events if getattr(event, "step", "") == "after") == near(6)
     assert result.reason.endswith("it took longer than 5 s and would not stop")
 
