@@ -87,8 +87,7 @@ async def call_plugin(
             made.stop()
             with anyio.move_on_after(grace):
                 await made.over.wait()
-            await made.last_turns()
-            would_not = "" if made.over.is_set() else " and would not stop"
+            would_not = "" if await made.ends() else " and would not stop"
             text = f"it took longer than {seconds:g} s{would_not}"
             raise PluginFailed(text, Failure(ErrorKind.TIMEOUT, text))
         if made.fault:
@@ -101,7 +100,7 @@ async def call_plugin(
         if is_alone:
             with anyio.move_on_after(grace, shield=True):
                 await made.over.wait()
-            await made.last_turns()
+            await made.ends()
         raise
     finally:
         made.stop()
@@ -144,12 +143,14 @@ class _Call(Generic[T]):
                 self._on_stop()
             self.scope.stop()
 
-    async def last_turns(self) -> None:
-        """Let a call whose grace period is over end; on asyncio it is dropped then."""
+    async def ends(self) -> bool:
+        """Let a call whose grace period is over end, and drop it on asyncio; return whether it has ended by itself."""
         await last_turns(self.over.is_set)
-        if not self.over.is_set():
-            self.scope.give_up()
-            await last_turns(self.over.is_set)
+        if self.over.is_set():
+            return True
+        self.scope.give_up()
+        await last_turns(self.over.is_set)
+        return False
 
     async def run(self) -> None:
         """Make the call."""
