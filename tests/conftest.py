@@ -15,6 +15,7 @@ import psutil
 import pytest
 from hypothesis import settings
 
+import dagrun
 import postgres_server
 from dagrun.runtime.backend import loop_options
 from dagrun.testing import virtual_backend
@@ -42,7 +43,11 @@ def _heard_signals() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _first_loop() -> None:
-    """The first loop of uvloop in a process opens what all later ones share, and nobody closes it."""
+    """The first loop of uvloop in a process opens what all later ones share, and nobody closes it.
+
+    Modules are loaded as in a service, so that no test on a real loop waits for them.
+    """
+    dagrun.preload()
     anyio.run(anyio.sleep, 0, backend_options=loop_options())
 
 

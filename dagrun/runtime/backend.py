@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
@@ -39,6 +40,42 @@ def _is_monotonic_of_uvloop(loop: asyncio.AbstractEventLoop, platform: str = sys
     deadline would have passed.
     """
     return type(loop).__module__ == "uvloop" and platform != "darwin"
+
+
+# Closes all descriptors that it was not given, and becomes the program. Python ignores two signals, which it hands on.
+_ALONE: Final = """
+import os, signal, sys
+kept, command = [2, *map(int, sys.argv[1].split())], sys.argv[2:]
+for low, high in zip(kept, [*kept[1:], max(os.sysconf("SC_OPEN_MAX"), 1 << 16)]):
+    os.closerange(low + 1, high)
+for number in (signal.SIGPIPE, signal.SIGXFSZ):
+    signal.signal(number, signal.SIG_DFL)
+os.execvp(command[0], command)
+"""
+
+
+def command_alone(command: Sequence[str], keep: Iterable[int] = (), cwd: str | None = None) -> list[str]:
+    """Return a command whose process starts with its standard files and *keep*, and with no other descriptor.
+
+    That is so with the loops of asyncio and trio. uvloop hands on every descriptor that can be inherited, as servers
+    have them for their workers; so there a program of a few lines closes them, and becomes the program itself.
+
+    Args:
+        command: The program and its arguments. A program that is not there is left to the loop, which says so.
+        keep: The descriptors that the process gets besides.
+        cwd: The folder that the process starts in; `None` for that of this process.
+    """
+    program = os.path.join(cwd or "", command[0]) if os.sep in command[0] else command[0]
+    if type(_asyncio_loop()).__module__ != "uvloop" or shutil.which(program) is None:
+        return list(command)
+    return [sys.executable, "-I", "-S", "-c", _ALONE, " ".join(map(str, sorted(keep))), *command]
+
+
+def _asyncio_loop() -> object:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def loop_options(backend: str = "asyncio") -> dict[str, object]:

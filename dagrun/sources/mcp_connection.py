@@ -13,6 +13,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from dagrun.errors import MissingExtra, ToolError, shorten
+from dagrun.runtime.backend import command_alone
 from dagrun.sources.mcp_config import ServerConfig
 from dagrun.sources.mcp_questions import ServerQuestions
 
@@ -155,9 +156,9 @@ class Connection:
 
     def _started(self, command: tuple[str, ...]) -> Any:
         stdio = mcp_library("mcp.client.stdio")
-        parameters = stdio.StdioServerParameters(
-            command=command[0], args=list(command[1:]), env=dict(self._config.extra), cwd=self._config.cwd
-        )
+        config = self._config
+        program, *args = command_alone(command, cwd=config.cwd)
+        parameters = stdio.StdioServerParameters(command=program, args=args, env=dict(config.extra), cwd=config.cwd)
         return stdio.stdio_client(parameters, errlog=_error_log())
 
     async def _reached(self, url: str, stack: AsyncExitStack) -> Any:

@@ -17,6 +17,7 @@ from dagrun.executors.wire.answers import accept
 from dagrun.executors.wire.messages import MessageStream, has_begun
 from dagrun.executors.wire.requests import CallRequest, search_path
 from dagrun.model.executor import Encoded, StillRunning, ToolCall, WorkerDied
+from dagrun.runtime.backend import command_alone
 
 # The program of the process. It gets the module search path of this process as an argument, and does not search its
 # working directory unless this process does. An environment variable would be inherited by every program that a tool
@@ -64,7 +65,7 @@ class WorkerHandle:
             # Shielded: a cancellation in the middle could lose a process that already runs.
             with anyio.CancelScope(shield=True):
                 process = await anyio.open_process(
-                    command + arguments,
+                    command_alone(command + arguments, keep=[theirs.fileno()]),
                     stdin=subprocess.DEVNULL,
                     stdout=None,
                     stderr=None,

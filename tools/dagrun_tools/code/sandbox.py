@@ -1,7 +1,7 @@
 """Confines this process, then runs code in it. `run_code` starts this file as a program.
 
-It imports the standard library alone, on any platform. Every limit is set before the code is compiled. If one cannot be
-set, nothing is run: the process ends with `UNCONFINED`, and says why.
+It imports the standard library alone, on any platform. Every limit is set, and whatever the host has open is closed,
+before the code is compiled. If a limit cannot be set, nothing is run: the process ends with `UNCONFINED`, and says why.
 
 1. Limits of resources: CPU time, address space, bytes of a file, open files, no core dump. An alarm ends the process
    some seconds after its time, should its host have died.
@@ -168,6 +168,7 @@ def _run(code: str, inputs: object) -> int:
 
 def main() -> int:
     """Read a job from the standard input, and do it."""
+    os.closerange(3, 1 << 30)  # whatever the loop of the host has handed on
     job = json.loads(sys.stdin.buffer.read())
     os.environ.clear()
     sys.argv = ["<code>"]
