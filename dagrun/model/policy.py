@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from dagrun.errors import shorten
 from dagrun.model.condition import Condition
@@ -71,7 +71,8 @@ else:
     Redacted = Annotated[tuple[Personal, ...], Field(strict=False)]
 
 
-Metric = Annotated[str, Field(min_length=3, max_length=200)]
+# Fields that were in a release, and had no effect.
+_GONE: Final = ("primary_metric", "guardrail_metric")
 
 
 class HedgeRule(TerseModel):
@@ -194,9 +195,6 @@ class Policy(TerseModel):
             of another one are skipped; a run whose plan, patches or inputs were redacted cannot be resumed.
         unrecorded: Tools whose outputs are not written to the journal. When the run is resumed, those of them that only
             look are called again; steps that need the output of another one are skipped.
-        primary_metric: The figure by which the host judges whether runs like this are worth it, in words, such as
-            ``reports accepted unchanged``. dagrun does not compute it: the worksheet of `dagrun check` asks for it.
-        guardrail_metric: The figure that must not get worse meanwhile, such as ``cost per report below 0.50``.
         release_outputs: Whether outputs that are texts, lists or objects are dropped from memory as soon as no step of
             the plan can read them any more, unless they are part of the run's answer. Journals keep them.
         flow: The trust boundary: whose data may become which argument of which tool; `None` for no boundary, so that
@@ -251,9 +249,16 @@ class Policy(TerseModel):
     redact_records: bool = False
     unrecorded: Names = ()
     release_outputs: bool = False
-    primary_metric: Metric | None = None
-    guardrail_metric: Metric | None = None
     flow: Flow | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_gone_fields(cls, given: Any, info: ValidationInfo) -> Any:
+        if not isinstance(given, dict) or not (gone := [name for name in _GONE if name in given]):
+            return given
+        if info.mode != "json":  # the policy of a record is read as JSON
+            raise ValueError(f"take out {' and '.join(gone)}: a policy has no such field any more, as it had no effect")
+        return {name: value for name, value in given.items() if name not in _GONE}
 
 
 class PlanLimits(TerseModel):

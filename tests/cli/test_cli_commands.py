@@ -96,7 +96,7 @@ approve = [{tool = "doubtful", when = {ref = "args", op = "exists"}, why = "it i
 """
 
 
-def test_check_with_a_policy_prints_the_worksheet(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_with_a_policy_prints_the_open_questions(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """After what it prints without one, and as wide as the terminal; a pipe gets 80 columns."""
     plan = shell.plan({"id": "a", "tool": "doubtful"}, {"id": "b", "tool": "nap"})
     shell.file("policy.toml", POLICY)
@@ -107,27 +107,35 @@ def test_check_with_a_policy_prints_the_worksheet(shell: Shell, monkeypatch: pyt
     monkeypatch.delenv("COLUMNS")
     wide = shell("check", plan, *TOOLS, "--policy", "policy.toml").out
 
-    assert "worksheet" not in without
+    assert "Nobody has answered" not in without
     for shown, width in ((narrow, 40), (wide, 80)):
-        before, _, sheet = shown.partition("\nAutonomy worksheet: ")
+        before, _, questions = shown.partition("\nNobody has answered\n")
         assert before.startswith("plan.json: 2 steps, ")
-        assert max(map(len, sheet.splitlines())) <= width
-    assert "a     high  if nothing happened  -         replan, else skip" in wide.splitlines()
-    assert "  a: effectful; it is doubtful" in wide.splitlines()
+        assert max(map(len, questions.splitlines())) <= width
     assert "  policy (max_seconds): how long may a run take?" in wide.splitlines()
+    assert any(line.endswith("what follows when it has failed for good?") for line in wide.splitlines())
 
 
-def test_check_as_json_holds_the_worksheet(shell: Shell) -> None:
+def test_check_as_json_holds_the_open_questions(shell: Shell) -> None:
     """Only if there is a policy: of the command line, or of the settings of the project."""
     plan = shell.plan({"id": "a", "tool": "doubtful"})
     shell.file("policy.toml", POLICY)
 
-    assert "worksheet" not in shell("check", plan, *TOOLS, "--json").json
-    sheet = shell("check", plan, *TOOLS, "--json", "--policy", "policy.toml").json["worksheet"]
-    assert sheet["steps"][0]["risks"] == ["effectful", "it is doubtful"]
-    assert sheet["ceilings"]["max_cost"] == 5
+    assert "questions" not in shell("check", plan, *TOOLS, "--json").json
+    questions = shell("check", plan, *TOOLS, "--json", "--policy", "policy.toml").json["questions"]
+    assert questions["failure"] == ["a"]
+    assert (questions["max_seconds"], "max_cost" in questions) == ([], False)
     shell.file("dagrun.toml", "policy = 'policy.toml'\n")
-    assert shell("check", plan, *TOOLS, "--json").json["worksheet"] == sheet
+    assert shell("check", plan, *TOOLS, "--json").json["questions"] == questions
+
+
+def test_a_policy_file_with_a_field_that_no_longer_exists_is_refused(shell: Shell) -> None:
+    """It says which, and what to do."""
+    shell.file("policy.toml", "guardrail_metric = 'cost below 0.50'\n")
+    refused = shell("check", shell.plan({"id": "a", "tool": "nap"}), *TOOLS, "--policy", "policy.toml")
+
+    assert refused.code == 2
+    assert refused.err.endswith("take out guardrail_metric: a policy has no such field any more, as it had no effect\n")
 
 
 def test_strict_refuses_what_the_policy_leaves_open(shell: Shell) -> None:

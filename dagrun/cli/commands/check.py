@@ -16,11 +16,14 @@ from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import PlanRefused, Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dagrun.checks.flow.flow_table import FlowTable
-    from dagrun.checks.worksheet import Worksheet
     from dagrun.model.plan import Plan
     from dagrun.model.policy import Policy
     from dagrun.model.toolbox import Toolbox
+
+    Questions = Mapping[str, tuple[str, ...]]
 
 EPILOG: Final = """
 \b
@@ -35,6 +38,7 @@ Exit codes: 0 the plan can be run, 2 wrong usage, 3 it cannot.
 """
 
 MAX_LINES: Final = 200
+_MIN_WIDTH: Final = 20
 
 
 @click.command(epilog=EPILOG)
@@ -61,9 +65,10 @@ def check(
     """Check PLAN, list everything that is wrong with it, and run nothing.
 
     Without --input, references to the inputs of the run are not checked. With a policy, from --policy or a settings
-    file, the autonomy worksheet follows: the steps of high risk, those that are safe to retry, the fallbacks and
-    ceilings, when a person takes over, contracts that are not stable, what is not known in advance, the metrics, and
-    the questions that nobody has answered; --strict refuses the plan for the questions about limits and people, too.
+    file, the questions follow that nobody has answered: about a step, what its tool does to the world, whether a person
+    must agree to it, how long it may take, and what follows when it has failed for good; about the run, how many calls,
+    how much time, how many tokens and how much money it may use, and how long a person is waited for. --strict refuses
+    the plan for those about the run, too.
 
     With --flow, a table follows of the trust boundary ([flow] of the policy): each guarded argument, whose data gets
     into it and on which way, and whether it passes, asks a person, or is refused. With --strict it is told how much
@@ -96,8 +101,8 @@ def _check_plan(
     as_json: bool,
 ) -> None:
     from dagrun.checks.check_plan import find_problems
+    from dagrun.checks.open_questions import open_questions, question_problems
     from dagrun.checks.shape_advice import shape_advice
-    from dagrun.checks.worksheet import worksheet_of
     from dagrun.cli.setup.inputs import read_inputs
     from dagrun.cli.setup.plans import load_plan
     from dagrun.cli.setup.secrets import names_of_secrets
@@ -114,17 +119,17 @@ def _check_plan(
         _draw(html, read, problems)
     wants_flow = shows_flow or (strict and policy.flow is not None and bool(policy.flow.endorse))
     table = _flow_table(read, toolbox, policy, inputs=input_values, secrets=secrets) if wants_flow else None
-    wants_sheet = configuration.settings.policy is not None
-    sheet = worksheet_of(checked) if checked is not None and wants_sheet else None
-    faults = problems + (sheet.problems() if sheet is not None else ())
+    has_policy = configuration.settings.policy is not None
+    questions = open_questions(checked) if checked is not None and has_policy else None
+    faults = problems + question_problems(questions or {})
     if checked is None or (strict and faults):
         if table is not None and not as_json:
             _tell_flow(data, table, policy, shows_all=shows_flow)
         raise PlanRefused(fault for fault in faults if strict or not fault.is_advice)
     if as_json:
-        data.json(_as_dict(len(read.steps), problems, sheet, table))
+        data.json(_as_dict(len(read.steps), problems, questions, table))
         return
-    _tell(data, plan, len(read.steps), problems, sheet)
+    _tell(data, plan, len(read.steps), problems, questions or {})
     if table is not None:
         _tell_flow(data, table, policy, shows_all=shows_flow)
 
@@ -154,20 +159,24 @@ def _draw(file: str, plan: Plan, problems: tuple[Problem, ...]) -> None:
 
 
 def _as_dict(
-    steps: int, problems: tuple[Problem, ...], sheet: Worksheet | None, table: FlowTable | None
+    steps: int, problems: tuple[Problem, ...], questions: Questions | None, table: FlowTable | None
 ) -> dict[str, Any]:
     listed = [problem.as_dict() for problem in problems]
     shown: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "status": "ok", "steps": steps, "problems": listed}
-    parts = {"worksheet": sheet, "flow": table}
-    return shown | {name: part.as_dict() for name, part in parts.items() if part is not None}
+    if questions is not None:
+        shown["questions"] = {key: list(steps_of) for key, steps_of in questions.items()}
+    return shown if table is None else shown | {"flow": table.as_dict()}
 
 
-def _tell(data: Data, plan: str, steps: int, advice: tuple[Problem, ...], sheet: Worksheet | None) -> None:
+def _tell(data: Data, plan: str, steps: int, advice: tuple[Problem, ...], questions: Questions) -> None:
+    from dagrun.checks.open_questions import question_text
+    from dagrun.observe.line_breaks import wrap_words
+
     count = f"{len(advice)} piece{'s' * (len(advice) != 1)} of advice" if advice else "nothing to say"
     lines = [f"{plan}: {steps} step{'s' * (steps != 1)}, {count}", *(f"  {problem}" for problem in advice)]
     shown = bounded(lines, MAX_LINES, lambda more: f"  … and {more} more (--json has them all)")
     data.text(printable("\n".join(shown)))
-    if sheet is not None:
-        from dagrun.cli.terminal.worksheet_text import worksheet_lines
-
-        data.text("\n".join(worksheet_lines(sheet, columns_of(sys.stdout))))
+    if questions:
+        width = max(columns_of(sys.stdout), _MIN_WIDTH)
+        told = [line for each in questions.items() for line in wrap_words(question_text(*each), width, "  ", "    ")]
+        data.text("\n".join(["", "Nobody has answered", *told]))
