@@ -327,7 +327,7 @@ async def _sample(name: str, way: Way, ready: ReadyCase, trial: Trial, meter: _J
         cost=cost,
         planner_calls=trial.planner_calls,
         calls=len(trial.world.calls),
-        idle=idle_calls(ready.case, trial, is_agent=is_agent),
+        idle=0 if is_agent else idle_calls(ready.case, trial),
         repeated=repeated_calls(trial, is_agent=is_agent),
         stopped_early=is_early,
         misses=tuple(misses),

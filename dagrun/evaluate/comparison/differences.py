@@ -28,7 +28,7 @@ class Sample:
         cost: Their cost; `None` if a part of it is not known.
         planner_calls: How often a planner was called.
         calls: How often tools were called.
-        idle: How many of these calls succeeded and served no goal.
+        idle: How many of these calls succeeded in steps that nothing uses; 0 for an agent, which has no steps.
         repeated: How many were made again, though they had succeeded and nothing had changed.
         stopped_early: Whether the run says that it succeeded, and something that is expected is not there.
         misses: What was not as expected, a line each.

@@ -11,13 +11,13 @@ from dagrun.evaluate.comparison.differences import Versus, WayDifference
 
 MOST_SHOWN: Final = 40  # characters of the name of a case or a way
 
-# How a difference that is told is put: where the second way has less, and where it has more.
+# How a difference that is told is put: where the second way has less, and where it has more. Idle calls are not here:
+# a planner that decides after each step may have read every output, so that ways differ in how many can be seen.
 _TOLD: Final = {
     "success": ("succeeds in fewer runs", "succeeds in more runs"),
     "seconds": ("is faster", "is slower"),
     "tokens": ("uses fewer tokens", "uses more tokens"),
     "cost": ("costs less", "costs more"),
-    "idle": ("has idle calls in fewer runs", "has idle calls in more runs"),
     "repeated": ("repeats calls in fewer runs", "repeats calls in more runs"),
     "early_stops": ("stops early in fewer runs", "stops early in more runs"),
 }

@@ -34,9 +34,9 @@ A file of ways has a table for each:
 Figures:
   success      everything is as the case expects it
   seconds      from the goal to the end; median of the runs that succeeded
-  idle calls   calls that succeeded, and whose output reaches neither the
-               answer, nor an effect, nor what the case expects, nor a call
-               that does; by reference, or read by who decided later
+  idle calls   calls that succeeded, in steps that nothing uses: neither the
+               answer, nor a step that is used, nor the case; they have no
+               effect, and no planner has decided anything after them
   repeats      calls with a tool and arguments that have succeeded before,
                while nothing was changed in between
   early stops  the run says succeeded, and the answer, a step or a call that
