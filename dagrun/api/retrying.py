@@ -26,7 +26,7 @@ from dagrun.graph.reopen import doubtful
 from dagrun.model.contracts.deps import deps_from
 from dagrun.model.event import DraftEnded, Spliced
 from dagrun.model.executor import Executor
-from dagrun.model.outcome import SETTLED, State, Status
+from dagrun.model.outcome import State, Status
 from dagrun.model.patch import Add, Replace, Rewire
 from dagrun.model.policy import Policy
 from dagrun.model.secrets.secret import secrets_from
@@ -230,9 +230,6 @@ def _calls_of_planner(past: Replayed, before: Policy, policy: Policy) -> dict[st
 _OF_THE_PLAN: Final = {"tools": None, "policy": None, "secrets": None, "deps": None}
 
 
-_NOT_DONE: Final = SETTLED - {State.SUCCEEDED, State.SKIPPED, State.SUPERSEDED}
-
-
 def _roots_of(steps: Iterable[Node]) -> dict[str, tuple[str, int]]:
     """Return what the keys of steps and elements are made of, for those whose key is not made of their own id alone."""
     roots = {}
@@ -283,7 +280,7 @@ def _open_incomplete(graph: LiveGraph, done: dict[str, Stored]) -> None:
     It stays if one of these has an effect, which would be repeated with another list.
     """
     for fan in graph.planned():
-        if fan.id not in done or not any(child.state in _NOT_DONE for child in fan.children or ()):
+        if fan.id not in done or not fan.has_failed_elements:
             continue
         readers = {fan.id: fan}
         for id_ in (behind := [fan.id]):

@@ -66,14 +66,16 @@ class Tally:
         bad: The steps because of which the run did not succeed.
         unskipped: The bad steps that were not skipped.
         held: The bad steps that were skipped because there was no approver.
+        gaps: The steps with for_each that succeeded without elements that failed.
     """
 
-    __slots__ = ("bad", "held", "in_doubt", "planned", "states", "unskipped")
+    __slots__ = ("bad", "gaps", "held", "in_doubt", "planned", "states", "unskipped")
 
     def __init__(self, planned: int = 0, steps: Iterable[Ended] = ()) -> None:
         self.planned = planned
         self.states: dict[State, int] = {}
         self.in_doubt = self.bad = self.unskipped = self.held = _NONE
+        self.gaps: list[str] = []
         for step in steps:
             self.add(step)
 
@@ -121,7 +123,6 @@ def is_bad(step: Ended) -> bool:
 
 
 def _summary(tally: Tally) -> str:
-    if not tally.states:
-        return f"{tally.planned} succeeded"
     others = "".join(f", {number} {state}" for state, number in sorted((str(s), n) for s, n in tally.states.items()))
-    return f"{tally.planned - sum(tally.states.values())} succeeded{others}"
+    more = [f"and {len(tally.gaps) - 3} more"] if len(tally.gaps) > 3 else []
+    return "; ".join((f"{tally.planned - sum(tally.states.values())} succeeded{others}", *tally.gaps[:3], *more))

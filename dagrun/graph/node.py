@@ -10,12 +10,13 @@ from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 from dagrun.graph.caps import Cap
 from dagrun.model.critic import Verdict
 from dagrun.model.event import StepSettled
-from dagrun.model.outcome import Attempt, Recovery, State
+from dagrun.model.outcome import SETTLED, Attempt, Recovery, State
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Stored
 
 _WAITING: Final = State.WAITING
 _READY: Final = State.READY
+_FAILED: Final = SETTLED - {State.SUCCEEDED, State.SKIPPED, State.SUPERSEDED}
 
 
 @dataclass(slots=True)
@@ -231,6 +232,11 @@ class Node:
     @property
     def _cleared(self) -> int:
         return self.extra.cleared if self.extra is not None else 0
+
+    @property
+    def has_failed_elements(self) -> bool:
+        """Whether it is a for_each with elements that have failed; those that a condition left out are none."""
+        return any(child.state in _FAILED for child in self.children or ())
 
     @property
     def frozen_call(self) -> Node | None:

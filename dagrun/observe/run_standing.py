@@ -84,7 +84,8 @@ class Standing:
             case Stand.DAMAGED:
                 return f"damaged: {self.reason}"
             case _:
-                return self.status if self.status == _SUCCEEDED else f"{self.status}: {self.reason}"
+                is_plain = self.status == _SUCCEEDED and ";" not in self.reason  # else elements of a for_each failed
+                return self.status if is_plain else f"{self.status}: {self.reason}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the standing as plain JSON."""

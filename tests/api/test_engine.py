@@ -166,8 +166,8 @@ async def test_a_call_that_timed_out_while_other_runs_waited_says_so() -> None:
         result = await engine.run(Plan(steps=[Step(id="a", tool="ask_host")]), tools=[waiting], policy=limits)
 
     assert result.steps["a"].reason == (
-        "it took longer than 5 s, and another run of its engine waited for a place (max_running); "
-        "if it waits for such a run, the two wait for each other"
+        "it took longer than 5 s (timeout of the policy), and another run of its engine waited for a place "
+        "(max_running); if it waits for such a run, the two wait for each other"
     )
     assert gauge.starts == ["inner"]
     send.close()

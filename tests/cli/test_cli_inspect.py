@@ -149,6 +149,21 @@ def test_elements_belong_to_their_step(shell: Shell) -> None:
     assert {"each[0]", "each[1]"} <= {step for entry in entries for step in entry["steps"]}
 
 
+def test_elements_that_failed_are_told_wherever_the_run_is_shown(shell: Shell) -> None:
+    """The run has succeeded without them, and its answer has gaps."""
+    step = {"id": "each", "tool": "fail", "for_each": ["a", "b"], "args": {"message": "${item}"}, "on_failure": "skip"}
+    told = "2 of 2 elements failed"
+
+    run = shell("run", shell.plan(step), *TOOLS, "--run-id", "one", "--report", "report.html")
+
+    assert (run.code, f"succeeded: 1 succeeded; each: {told}" in run.err) == (0, True)
+    assert f"step each: succeeded: {told}" in shell("inspect", "one", "each").out
+    assert f"1 succeeded; each: {told}" in shell("inspect", "one").out
+    assert f"1 succeeded; each: {told}" in shell("runs", "--json").out
+    assert f"1 succeeded; each: {told}" in (shell.folder / "report.html").read_text(encoding="utf-8")
+    assert "succeeded: 1 succeeded; each" in shell("runs").out
+
+
 def test_what_a_run_has_released_is_shown_from_its_record(shell: Shell) -> None:
     """The run let go of it; the record did not."""
     shell.file("policy.toml", "release_outputs = true")

@@ -20,6 +20,14 @@ def test_tolerated_skips_are_success_and_counted() -> None:
     assert status_of(Tally(3, [_ended(State.SKIPPED, tolerated=True)])) == (Status.SUCCEEDED, "2 succeeded, 1 skipped")
 
 
+def test_elements_that_failed_are_told_of_a_run_that_succeeded() -> None:
+    tally = Tally(5)
+    tally.gaps = [f"f{number}: 2 of 5 elements failed" for number in range(5)]
+
+    told = "; ".join(["5 succeeded", *tally.gaps[:3], "and 2 more"])
+    assert status_of(tally) == (Status.SUCCEEDED, told)
+
+
 @pytest.mark.parametrize("state", [State.FAILED, State.TIMED_OUT, State.ABANDONED, State.CANCELLED, State.SKIPPED])
 def test_any_step_that_did_not_end_well_fails_the_run(state: State) -> None:
     status, reason = status_of(Tally(2, [_ended(state)]))

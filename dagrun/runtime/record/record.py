@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -266,6 +267,8 @@ class Record(EventLog):
             is_of_interest = state is State.UNKNOWN if is_stopped else state is not _SUCCEEDED
             if is_of_interest and (self._is_in_doubt(node) if node.is_gone else node.parent is None):
                 tally.add(Ended(node.id, state, node.reason, node.is_tolerated, node.plan.step.optional))
+            elif state is _SUCCEEDED and not node.is_gone and node.has_failed_elements:
+                tally.gaps.append(f"{node.id}: {node.reason}")
             yield
             if self._seq != begun:
                 return  # the plan may be another one
@@ -598,5 +601,6 @@ class Record(EventLog):
         except ValueRefused as error:
             self.fail_unstarted(parent, Failure(ErrorKind.BAD_OUTPUT, str(error)))
             return
-        reason = f"{len(errors)} of {len(children)} elements were skipped" if errors else ""
-        self.settle(parent, _SUCCEEDED, reason, value=value, errors=errors)
+        states = Counter(child.state for child in children if child.state is not _SUCCEEDED)
+        counts = ", ".join(f"{count} of {len(children)} elements {state}" for state, count in states.items())
+        self.settle(parent, _SUCCEEDED, counts, value=value, errors=errors)

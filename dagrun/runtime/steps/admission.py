@@ -135,7 +135,7 @@ class Starting:
         left = self.seconds_left(node)
         if left is None or left > 0:
             return False
-        text = "its deadline passed before it could begin"
+        text = f"its deadline of {node.plan.step.deadline:g} s passed before it could begin"
         self._record.fail_unstarted(node, Failure(ErrorKind.TIMEOUT, text, nothing_happened=True), State.TIMED_OUT)
         return True
 

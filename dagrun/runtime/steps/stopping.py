@@ -8,6 +8,7 @@ from functools import partial
 
 from anyio.abc import TaskGroup
 
+from dagrun.checks.check_context import lowest_limit
 from dagrun.graph.node import Node
 from dagrun.model.outcome import Outcome, State, Status
 from dagrun.runtime.deadlines import Alarms
@@ -70,7 +71,7 @@ class Stopping:
     def _out_of_patience(self, slot: Slot) -> None:
         # The deadline is lifted while the tool waits for a person, and set anew after that.
         if not slot.is_done and slot.deadline is not None and self._now() >= slot.deadline:
-            self.tell(slot, State.TIMED_OUT, f"it took longer than {slot.limit:g} s{self._suspicion()}")
+            self.tell(slot, State.TIMED_OUT, f"{_limit_that_struck(slot)}{self._suspicion()}")
 
     def _suspicion(self) -> str:
         """Return what may have kept a call waiting for ever, in words: dagrun cannot see what a tool waits for."""
@@ -174,3 +175,13 @@ def _set_deadline(slot: Slot, deadline: float | None) -> None:
     slot.deadline = deadline
     if slot.context is not None:
         slot.context.deadline = deadline
+
+
+def _limit_that_struck(slot: Slot) -> str:
+    """Return which limit an attempt has reached, in words: its own, that of its whole step, or that of the policy."""
+    plan, limit = slot.node.plan, slot.limit
+    timeout = lowest_limit(plan.timeout, slot.tool.timeout)
+    if plan.step.deadline is not None and (timeout is None or limit < timeout):
+        return f"its deadline of {plan.step.deadline:g} s passed"
+    is_own = limit in (plan.step.timeout, plan.tool.timeout, slot.tool.timeout)
+    return f"it took longer than {limit:g} s" + ("" if is_own else " (timeout of the policy)")

@@ -87,7 +87,7 @@ async def test_skipped_elements_leave_null_and_an_error_list() -> None:
     assert (each.state, each.output) == (State.SUCCEEDED, [12, None, 4])
     [(index, error)] = each.errors
     assert (index, unplaced(error)) == (1, "failed: ZeroDivisionError: float division by zero")
-    assert each.reason == "1 of 3 elements were skipped"
+    assert (each.reason, result.reason) == ("1 of 3 elements failed", "2 succeeded; each: 1 of 3 elements failed")
     assert (result.steps["uses"].output, result.status) == (12, Status.SUCCEEDED)
 
 

@@ -171,7 +171,7 @@ async def test_the_last_attempt_ends_with_the_deadline() -> None:
     )
 
     assert [a.duration for a in result.steps["slow"].attempts] == near([2, 1])
-    assert (states(result), result.steps["slow"].reason) == ({"slow": "timed_out"}, "it took longer than 1 s")
+    assert (states(result), result.steps["slow"].reason) == ({"slow": "timed_out"}, "its deadline of 3 s passed")
 
 
 async def test_no_attempt_begins_after_the_deadline() -> None:
@@ -184,7 +184,7 @@ async def test_no_attempt_begins_after_the_deadline() -> None:
     )
 
     assert result.steps["flaky"].state is State.TIMED_OUT
-    assert result.steps["flaky"].reason == "its deadline passed before it could begin"
+    assert result.steps["flaky"].reason == "its deadline of 3 s passed before it could begin"
     assert len(flaky.calls) == 1
 
 
