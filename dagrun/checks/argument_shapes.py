@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from dagrun.checks.plain_json import literal_json, text_fault
 from dagrun.checks.reference_sources import ReferenceSources
+from dagrun.model.contracts.schema_types import Lookup
 from dagrun.model.reference import (
     HOLE,
     ID_PATTERN,
@@ -35,6 +36,7 @@ _MAX_BITS: Final = 64
 
 _ID: Final = re.compile(ID_PATTERN)
 INVALID: Final = object()
+_CONTAINERS: Final = frozenset(("array", "object"))
 _REFERENCE: Final = object()  # takes the place of a reference in an outline
 
 # The facts about a reference, for all steps that use it:
@@ -247,7 +249,14 @@ class _Outline:
         lookup = self._sources.look_up(reference)
         # Two classes of objects in memory may have one name, so these are compared in each step.
         is_known = lookup.missing is None and lookup.hint is None
-        return reference, source, lookup.types if is_known else INVALID
+        return reference, source, self._kind_of(reference, lookup) if is_known else INVALID
+
+    def _kind_of(self, reference: Reference, lookup: Lookup) -> Hashable:
+        """Return what stands for all values of a type: of lists and objects, the inside matters as well."""
+        if not lookup.schemas or (lookup.types or _CONTAINERS).isdisjoint(_CONTAINERS):
+            return lookup.types
+        step = self._sources.producer(reference.step)
+        return (lookup.types, step.tool, step.fallback, step.for_each is None, step.on_failure, reference.path)
 
 
 def _parse(text: str) -> Reference:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from dagrun.checks.check_context import CheckContext, ToolFacts
 from dagrun.checks.findings import Findings
 from dagrun.model.contracts.objects import hint_at, hint_name, may_take, places_in
-from dagrun.model.contracts.schema_types import Lookup, Types, are_disjoint, words
+from dagrun.model.contracts.schema_types import Lookup, Types, are_disjoint, clash, words
 from dagrun.model.plan import Step
 from dagrun.model.reference import Hole, Reference, Template, path_text
 from dagrun.model.secrets.patterns import without_tokens
@@ -150,18 +150,28 @@ class ArgumentCheck:
             self._check_object(hole, lookup)
             return
         expected = self.facts.types_of(*hole.place)
-        possible = _TEXT if hole.is_text else lookup.types
-        if not are_disjoint(expected, possible):
-            return
         argument = path_text(hole.place).removeprefix(".")
-        if hole.is_text:
+        if hole.is_text and are_disjoint(expected, _TEXT):
             reason = f"it takes {words(expected)}"
             self.add("DR205", f"args{path_text(hole.place)}", argument=argument, reason=reason, found="a text")
-            return
-        facts = {"reference": hole.reference, "producer": hole.reference.step, "argument": argument}
-        place = f"args{path_text(hole.place)}"
-        found = f"{words(lookup.types)}{self._givers(expected)}"
-        self.add("DR304", place, expected=words(expected), found=found, **facts)
+        elif not hole.is_text and (told := self._clash(hole.place, lookup)) is not None:
+            facts = {"reference": hole.reference, "producer": hole.reference.step, "argument": argument}
+            found = f"{told[1]}{self._givers(expected) if are_disjoint(expected, lookup.types) else ''}"
+            self.add("DR304", f"args{path_text(hole.place)}", expected=told[0], found=found, **facts)
+
+    def _clash(self, place: Path, given: Lookup) -> tuple[str, str] | None:
+        """Return, in words, what the argument at *place* takes and what is given instead; `None` if that may fit."""
+        taken = self.facts.look_up(*place)
+        if are_disjoint(taken.types, given.types):
+            return words(taken.types), words(given.types)
+        found = clash(taken.schemas, given.schemas, {})
+        if found is None or self.facts.tool.is_on_record:  # what is on record has passed the check of its time
+            return None
+        where = path_text(found[0]).removeprefix(".")
+        return (
+            f"{words(taken.types)} with {words(found[1])} in {where}",
+            f"{words(given.types)} with {words(found[2])} there",
+        )
 
     def _givers(self, expected: Types | None) -> str:
         """Name the steps before this one whose output has one of the types, for an author who took the wrong one."""
@@ -177,12 +187,12 @@ class ArgumentCheck:
     def check_stream(self, elements: Iterable[tuple[Hole, Lookup]]) -> None:
         """Check the types of the elements of a stream: else the first wrong one would stop the call in the middle."""
         for hole, lookup in elements:
-            expected = self.facts.types_of(*hole.place, 0)
-            if lookup.hint is None and lookup.missing is None and are_disjoint(expected, lookup.types):
+            told = self._clash((*hole.place, 0), lookup) if lookup.hint is None and lookup.missing is None else None
+            if told is not None:
                 argument = f"the elements of {path_text(hole.place).removeprefix('.')}"
                 facts = {"reference": hole.reference, "producer": hole.reference.step, "argument": argument}
                 place = f"args{path_text(hole.place)}"
-                self.add("DR304", place, expected=words(expected), found=words(lookup.types), **facts)
+                self.add("DR304", place, expected=told[0], found=told[1], **facts)
 
     def _check_object(self, hole: Hole, lookup: Lookup) -> None:
         """Check that a value with objects in memory, whose type is known, can be what the argument takes."""

@@ -12,7 +12,7 @@ from dagrun.checks.findings import Findings
 from dagrun.checks.reference_sources import ReferenceSources
 from dagrun.model.contracts.deps import UNKNOWN_DEPS, Deps
 from dagrun.model.contracts.imported_tools import import_fault
-from dagrun.model.contracts.schema_types import Types, look_up
+from dagrun.model.contracts.schema_types import Lookup, Types, look_up
 from dagrun.model.executor import refusal_by
 from dagrun.model.plan import Plan
 from dagrun.model.policy import Policy
@@ -36,7 +36,7 @@ class ToolFacts:
         may_ask: Whether a call of it, or one that it makes by itself, may need a person.
         is_plain: Whether a step that names nothing else may call it as it is: it runs in no worker process, and has no
             fallback.
-        argument_types: The JSON types that places in its arguments take, as far as they were looked up.
+        places: What is known about places in its arguments, as far as they were looked up.
         refusals: Why it cannot run in other places, by the name of the executor, as far as that was looked up; empty
             if it can.
     """
@@ -49,7 +49,7 @@ class ToolFacts:
     has_aliases: bool
     may_ask: bool
     is_plain: bool
-    argument_types: dict[Path, Types | None] = field(default_factory=dict)
+    places: dict[Path, Lookup] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
 
     def types_of(self, *place: str | int) -> Types | None:
@@ -58,11 +58,15 @@ class ToolFacts:
         Args:
             place: Any name of the argument, and the keys and indices of the part.
         """
-        if place not in self.argument_types:
+        return self.look_up(*place).types
+
+    def look_up(self, *place: str | int) -> Lookup:
+        """Return what is known about an argument or a part of it; see `types_of`."""
+        if place not in self.places:
             arguments = self.tool.arguments
             whole = arguments.property_schema(str(place[0]))
-            self.argument_types[place] = look_up([(whole, arguments.schema)], place[1:]).types
-        return self.argument_types[place]
+            self.places[place] = look_up([(whole, arguments.schema)], place[1:])
+        return self.places[place]
 
     def why_not_in(self, name: str, executor: object) -> str:
         """Say why the tool cannot run in an executor of the host; empty if it can."""

@@ -87,12 +87,13 @@ class ReferenceSources:
     @staticmethod
     def _with_default(step: Step, lookup: Lookup) -> Lookup:
         # A default takes the place of the output, whatever its type is.
-        return replace(lookup, types=None) if step.on_failure == "default" else lookup
+        return replace(lookup, types=None, schemas=[]) if step.on_failure == "default" else lookup
 
     def _of_list(self, step: Step, path: Path) -> Lookup:
         if not path:
-            hint = self.output(step, ()).hint
-            return _LIST if hint is None else replace(_LIST, hint=GenericAlias(list, (hint,)))
+            whole = self.output(step, ())
+            hint = None if whole.hint is None else GenericAlias(list, (whole.hint,))
+            return replace(_LIST, hint=hint, schemas=[(_list_of(schema), root) for schema, root in whole.schemas])
         if not isinstance(path[0], int):
             return Lookup(None, path[0])
         return self.output(step, path[1:])
@@ -120,6 +121,10 @@ class ReferenceSources:
     def _input(self, path: Path) -> Lookup:
         self.input_paths[path] = None
         return UNKNOWN if self._inputs is None else look_up_input(self._inputs, path)
+
+
+def _list_of(schema: Schema) -> Schema:
+    return {"type": "array", "items": schema}
 
 
 def look_up_input(inputs: Mapping[str, Any], path: Path) -> Lookup:

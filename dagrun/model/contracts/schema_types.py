@@ -6,7 +6,7 @@ The look-up is permissive: a place counts as missing only if the schema rules it
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from dagrun.model.contracts.objects import OBJECT_TYPE, places_in
@@ -14,6 +14,7 @@ from dagrun.model.value import SHA256_PATTERN, Path
 
 Schema = Mapping[str, Any]
 Types = frozenset[str]
+Alternatives: TypeAlias = list[tuple[Schema, Schema]]  # each with the root that its references point into
 
 _MAX_BRANCHES: Final = 200
 _ANYTHING: Final[tuple[Schema, ...]] = ({},)
@@ -41,6 +42,7 @@ class Lookup:
         known: The fields that exist beside the missing part.
         inside: The class of the object in memory that the path leads into; empty if there is none.
         hint: For a value with objects in memory: its type, as the tool declares it.
+        schemas: The alternative schemas of the value, each with the root that its references point into.
     """
 
     types: Types | None
@@ -48,10 +50,10 @@ class Lookup:
     known: tuple[str, ...] = ()
     inside: str = ""
     hint: Any = None
+    schemas: Alternatives = field(default_factory=list, repr=False, compare=False)
 
 
 UNKNOWN: Final = Lookup(None)
-Alternatives: TypeAlias = list[tuple[Schema, Schema]]  # each with the root that its references point into
 
 
 def look_up(schemas: Iterable[tuple[Schema, Schema]], path: Path) -> Lookup:
@@ -67,7 +69,7 @@ def look_up(schemas: Iterable[tuple[Schema, Schema]], path: Path) -> Lookup:
         if not alternatives:
             names = tuple(dict.fromkeys(k for b, _ in branches for k in b.get("properties", ())))
             return Lookup(None, part, names, next((name for b, _ in branches for name in places_in(_types(b))), ""))
-    return Lookup(_union(types_of(schema, root) for schema, root in alternatives))
+    return Lookup(_union(types_of(schema, root) for schema, root in alternatives), schemas=alternatives)
 
 
 def schemas_at(schema: Schema, root: Schema, path: Path) -> list[Schema]:
@@ -127,6 +129,58 @@ def types_of(schema: Schema, root: Schema) -> Types | None:
 def are_disjoint(expected: Types | None, possible: Types | None) -> bool:
     """Whether no value can have a type of both sets; `None` stands for any type."""
     return expected is not None and possible is not None and not _widen(expected) & _widen(possible)
+
+
+Clash: TypeAlias = tuple[Path, Types | None, Types | None]
+"""The path to a place, the types that are expected there, and those that are given."""
+_Known: TypeAlias = dict[tuple[int, int], Clash | None]  # by a pair of schemas
+
+
+def clash(expected: Alternatives, given: Alternatives, known: _Known) -> Clash | None:
+    """Return a place at which no value fits, whatever it is at the top; `None` if a value may fit.
+
+    Empty lists and objects do not count: whoever passes a list of texts for numbers has taken the wrong one.
+
+    Args:
+        expected: The schemas of what is taken.
+        given: The schemas of what is passed.
+        known: What was found so far.
+    """
+    ours = [(part, root) for schema, root in expected for part in _branches(schema, root)]
+    theirs = [(part, root) for schema, root in given for part in _branches(schema, root)]
+    found = [_clash_of(one, other, known) for one in ours for other in theirs]
+    if not found or None in found:
+        return None
+    taken, passed = (_union(_types(part) for part, _ in side) for side in (ours, theirs))
+    inside = (one for one in found if one is not None and one[0])
+    return ((), taken, passed) if are_disjoint(taken, passed) else next(inside)
+
+
+def _clash_of(one: tuple[Schema, Schema], other: tuple[Schema, Schema], known: _Known) -> Clash | None:
+    """Return a clash of two schemas without alternatives."""
+    expected, given, pair = _types(one[0]), _types(other[0]), (id(one[0]), id(other[0]))
+    if are_disjoint(expected, given):
+        return (), expected, given
+    both = (expected or frozenset()) & (given or frozenset())
+    if pair in known or len(known) > _MAX_BRANCHES or not both or both - {"array", "object"}:
+        return known.get(pair)
+    known[pair] = None  # a type that leads back to itself adds nothing
+    for kind in sorted(both):
+        for part in _parts(kind, one[0], other[0]):
+            inside = [[(inner, root) for inner in _step_into(schema, part)] for schema, root in (one, other)]
+            if (found := clash(inside[0], inside[1], known)) is not None:
+                known[pair] = ((part, *found[0]), found[1], found[2])
+                break
+        else:
+            return None
+    return known[pair]
+
+
+def _parts(kind: str, expected: Schema, given: Schema) -> Iterable[str | int]:
+    """Return the parts to compare: elements, or fields that one side must have, and any of an object by text."""
+    if kind == "array":
+        return range(max(1, *(len(side.get("prefixItems", ())) for side in (expected, given))))
+    return (*expected.get("required", ()), *given.get("required", ()), *(() if "properties" in given else ("*",)))
 
 
 def words(types: Types | None) -> str:
