@@ -242,7 +242,7 @@ class Attempts:
             name = plan.executor if slot.tool is plan.tool else slot.tool.executor
             if name != "coroutine":
                 call.clock_stopped = partial(self._up.clock_stopped, slot)
-            coroutine = self._executors[name].call(call) if self._is_plain else self._traced(slot, name, call, context)
+            coroutine = self._begun(slot, name, call, context)
             try:
                 got = context.run(coroutine.send, None)
             except StopIteration as stop:
@@ -279,6 +279,11 @@ class Attempts:
         plan = self._graph.plan
         rule = slot.node.plan.step.retry or plan.policy.retry
         return self._failed(slot, State.FAILED, classify(error, slot.tool, plan.redactor, rule.retry_on))
+
+    def _begun(self, slot: Slot, name: str, call: ToolCall, context: Context) -> Coroutine[Any, Any, object]:
+        coroutine = self._executors[name].call(call) if self._is_plain else self._traced(slot, name, call, context)
+        stream = None if slot.rare is None else slot.rare.stream
+        return coroutine if stream is None else stream.until_final(coroutine)
 
     def _traced(self, slot: Slot, name: str, call: ToolCall, context: Context) -> Coroutine[Any, Any, object]:
         """Begin the span of a call, if there are traces, and return its coroutine."""

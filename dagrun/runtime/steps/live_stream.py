@@ -8,14 +8,15 @@
    run, and its provider counts one call less. Else the elements that it waits for might never start.
 4. An element is handed over when no patch and no answer of the planner can change it any more, or when it has
    succeeded or was left out. If one that was handed over as left out is replaced after all, the call is stopped, and
-   made anew; that attempt does not count. Only calls without an effect get here. A call that has returned is over.
+   made anew; that attempt does not count. Only calls without an effect get here. A call
+   that returns after it has taken one as left out ends when the for_each has settled, after which nothing is replaced.
 5. An element that will not come stops the call, and the step is skipped, as it would be with the whole list; one of the
    wrong type fails it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
 from typing import Any, Final, Never
 
@@ -179,6 +180,17 @@ class LiveStream(AsyncIterator[Any]):
         await AskFromTool.wait_for_place(slot)
 
     # The end ----------------------------------------------------------------------------------------------
+
+    async def until_final(self, call: Awaitable[object]) -> object:
+        """Await the call; then wait as long as what it has taken as null may still be replaced."""
+        result = await call
+        async with self._lock:
+            while (slot := self._slot) is not None and slot.asked is None and not self._is_stale:
+                null = next((child for child in self._taken if child.state is not State.SUCCEEDED), None)
+                if null is None or self._fan.state.is_settled:
+                    break
+                await self._wait(slot, null)
+        return result
 
     def close(self, outcome: Outcome | None = None) -> Outcome | None:
         """End the stream with its call, and return how that has ended.

@@ -406,6 +406,32 @@ async def test_an_element_that_it_has_taken_is_replaced() -> None:
     assert (str(first.outcome.state), str(second.outcome.state)) == ("cancelled", "succeeded")
 
 
+@pytest.mark.parametrize("max_running", [None, 1])
+async def test_a_call_that_returns_early_waits_until_what_it_took_as_null_is_final(max_running: int | None) -> None:
+    """Else what it gives would depend on what was faster: its return, or the patch. It waits without a place."""
+
+    async def first(values: AsyncIterator[Any]) -> Any:
+        return await anext(values)
+
+    def steps(*items: Any) -> list[Step]:
+        return [maps(items=list(items), on_failure="skip"), reduces(tool="first")]
+
+    tools = (*Reader().tools(), make_tool(first, effect="pure"))
+    policy: dict[str, Any] = {"retry": ONCE, "max_running": max_running}
+    async with start(steps("no", 5.0), None, *tools, **policy) as handle:
+        await anyio.sleep(1.0)
+        await handle.splice(patch(Replace(id="pages[0]", step=Step(id="new", tool="echo", args={"value": 7.0}))))
+        replaced = await handle.result()
+    kept = await run(*steps("no", 5.0), tools=tools, **policy)
+    good = await run(*steps(1.0, 5.0), tools=tools, **policy)
+
+    assert replaced.steps["all"].output == 7.0
+    assert max_running is not None or len(replaced.steps["all"].attempts) == 2
+    assert (kept.steps["all"].output, kept.steps["all"].ended) == (None, near(5))
+    assert (good.steps["all"].output, good.steps["all"].ended) == (1.0, near(1) if max_running is None else near(6))
+    assert kept.makespan == near(5)
+
+
 async def test_a_call_that_is_busy_is_made_anew_when_it_returns() -> None:
     """What it returns was made of what is not so any more, and is not used."""
     reader = Reader(each=2.0)
