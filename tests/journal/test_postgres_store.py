@@ -44,6 +44,28 @@ def schema(postgres: str) -> Iterator[str]:
         yield schema
 
 
+# Elements that are taken over ----------------------------------------------------------------------------------------
+
+
+async def test_only_the_failed_element_of_a_recorded_run_is_called_again(postgres: str, schema: str) -> None:
+    calls: list[int] = []
+
+    @dagrun.tool(effect="effectful")
+    async def pay(n: int) -> int:
+        calls.append(n)
+        if calls.count(2) < 2 and n == 2:
+            raise dagrun.ToolError("no")
+        return n
+
+    plan = dagrun.Plan(steps=[dagrun.Step(id="each", tool="pay", for_each=[1, 2, 3], args={"n": "${item}"})])
+    async with PostgresJournal(postgres, schema=schema) as journal:
+        await dagrun.run(plan, tools=[pay], journal=journal, run_id=RUN)
+        async with dagrun.retry(RUN, journal=journal, tools=[pay]) as running:
+            result = await running.result()
+
+    assert (result.output, sorted(calls)) == ([1, 2, 3], [1, 2, 2, 3])
+
+
 # Personal data -------------------------------------------------------------------------------------------------------
 
 
