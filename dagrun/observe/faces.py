@@ -22,7 +22,7 @@ def report(
     format: Form | None = None,  # the word of the command line
     values: Values = "short",
     title: str = "",
-    max_nodes: int = 300,
+    max_nodes: int = 60,
 ) -> str:
     """Write a report of a run or a plan: one HTML file that loads nothing, or another form.
 

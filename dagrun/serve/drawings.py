@@ -1,13 +1,13 @@
 """Drawings of the graph of a run: as it is now, and before and after a change of the plan that a person is asked about.
 
-A drawing is made in a thread, from plain data that was taken from the graph before. Its size is bounded: at most 300
-boxes, and at most 3,000 edges, whatever the record says (`dagrun.observe.picture`).
+A drawing is made in a thread, from plain data that was taken from the graph before. Its size is bounded: at most 60
+boxes, and their edges, whatever the record says (`dagrun.observe.picture`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -18,8 +18,6 @@ from dagrun.observe.picture.graph_svg import draw_graph
 from dagrun.observe.view.plan_view import plan_view
 
 Side = Literal["before", "after"]
-
-_MOST_BOXES: Final = 60  # of each of two drawings beside each other
 
 
 def graph_svg(view: Mapping[str, Any]) -> bytes:
@@ -58,11 +56,11 @@ def patch_view(graph: LiveGraph, question: Question, side: Side) -> dict[str, An
 
 def patch_svg(view: Mapping[str, Any], side: Side) -> bytes:
     """Return the drawing of one of the two plans as SVG."""
-    return _svg(view, f"The plan {side} the change", _MOST_BOXES)
+    return _svg(view, f"The plan {side} the change")
 
 
-def _svg(view: Mapping[str, Any], label: str, most: int = 300) -> bytes:
-    picture = draw_graph(view, most=most)
+def _svg(view: Mapping[str, Any], label: str) -> bytes:
+    picture = draw_graph(view)
     svg = str(picture.svg(label, class_="dag"))
     head, rest = svg.split(" ", 1)
     return f'{head} xmlns="http://www.w3.org/2000/svg" data-note="{picture.note}" {rest}'.encode()

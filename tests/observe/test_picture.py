@@ -121,7 +121,7 @@ def test_condensed_graphs_have_no_circle_and_not_too_many_boxes(shape: str, most
 
 
 def test_alike_steps_share_a_box_above_the_limit_alone() -> None:
-    """Same tool, same needs, same users."""
+    """Same tool, and equally far from the start."""
     steps = [step(0, []), *(step(n, [0], tool="work") for n in range(1, 20)), step(20, list(range(1, 20)))]
     view = {"steps": steps, "path": [0, 3, 20]}
 
@@ -129,6 +129,27 @@ def test_alike_steps_share_a_box_above_the_limit_alone() -> None:
     small = condense(view, 5)
     assert [len(box.steps) for box in small.boxes] == [1, 19, 1]
     assert small.path == {(0, 1), (1, 2)}
+
+
+def test_a_graph_of_many_layers_is_a_row_of_twelve_boxes() -> None:
+    """Each holds about as many layers as the others, and leads to the next; 60 steps have a box each."""
+    steps = [step(n, [n - 1] if n else [], tool=f"t{n % 7}") for n in range(1_000)]
+    steps.append(step(1_000, [0], tool="left", gone=2))
+    row = condense({"steps": steps, "path": []})
+
+    assert [len(box.steps) for box in row.boxes] == [84, 83, 83] * 4
+    assert row.edges == [(n, n + 1) for n in range(11)]
+    assert (row.steps, row.gone, row.boxes[0].label, row.boxes[0].tool) == (1_000, 1, "steps \u00d7 84", "7 tools")
+    assert len(condense({"steps": steps[:60], "path": []}).boxes) == 60
+    assert len(condense({"steps": steps[:61], "path": []}).boxes) == 12
+
+
+def test_steps_that_left_the_plan_are_drawn_where_all_fit() -> None:
+    """With an edge to the step that took their place."""
+    steps = [step(0, [], gone=1, substitute=1), step(1, []), step(2, [1])]
+    drawing = condense({"steps": steps, "path": []})
+
+    assert (len(drawing.boxes), drawing.edges, drawing.replaced, drawing.gone) == (3, [(1, 2)], [(0, 1)], 0)
 
 
 def test_html_escapes_by_type() -> None:

@@ -56,7 +56,7 @@ Exit codes: 0, 1 if the record is damaged (the report shows its good part), 2 wr
     help="How much of arguments and outputs: none, to share with strangers; 2,000 characters of each; 64 KiB.",
 )
 @click.option(
-    "--max-nodes", type=click.IntRange(1, 2_000), default=300, help="The most boxes of a graph.  [default: 300]"
+    "--max-nodes", type=click.IntRange(1, 2_000), default=60, help="The most boxes of a graph.  [default: 60]"
 )
 @click.option("--theme", type=click.Choice(["auto", "light", "dark"]), default="auto", help="The colours of a picture.")
 @click.option("--redact", multiple=True, type=click.Choice(PERSONAL), help="Personal data to leave out, too.")

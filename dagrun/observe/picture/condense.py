@@ -1,27 +1,24 @@
-"""Boxes for the steps of a view: one for each step, or, where there are too many, one for many steps.
+"""Boxes for the steps of a view: one for each step, or, where there are too many, one for a group of steps.
 
 1. The elements of a for_each are in its box.
-2. Above the limit, steps with the same tool, the same needs and the same users are one box.
-3. If that is not enough, the steps of a layer with the same tool are one box; then those of several layers; and at
-   last, all steps of several layers. Edges inside such a band are not drawn.
-
-Steps that have left the plan are left out where they are more than a third of all.
+2. Above the limit, steps that have left the plan are not drawn. The steps of a layer (with equally long paths to them)
+   that have the same tool are one box.
+3. If that is not enough, the layers are put into columns, and a column is one box. Edges inside it are not drawn.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
 from dagrun.observe.looks import TIMES
 
-DEFAULT_BOXES: Final = 300
+DEFAULT_BOXES: Final = 60
 MOST_BOXES: Final = 2_000
-# Where steps share boxes, every box stands for many of them anyway: fewer boxes are easier to take in.
-_SHARED: Final = 150
+_COLUMNS: Final = 12  # of a graph whose layers are too many; more are wider than a page
 
 
 @dataclass(slots=True)
@@ -92,89 +89,37 @@ class Drawing:
 def condense(view: Mapping[str, Any], most: int = DEFAULT_BOXES) -> Drawing:
     """Return the boxes for a view, no more than *most*."""
     every = [step for step in view["steps"] if step["parent"] is None]
-    left = [step for step in every if step["gone"] is not None]
-    shown = every
-    if len(left) * 3 > len(every) or len(every) > most:
-        shown = [step for step in every if step["gone"] is None]
-    key = _keys(shown, most)
-    number: dict[Hashable, int] = {}
-    box_of: dict[int, int] = {}
-    groups: list[list[dict[str, Any]]] = []
+    is_whole = len(every) <= most
+    shown = [step for step in every if is_whole or step["gone"] is None]
+    keys = {step["n"]: (step["n"], "") for step in shown}
+    if len(shown) > most:
+        keys = _group_keys(shown, most)
+    groups: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for step in shown:
-        place = number.setdefault(key(step), len(number))
-        if place == len(groups):
-            groups.append([])
-        groups[place].append(step)
-        box_of[step["n"]] = place
-    boxes = [_box(group, view["steps"]) for group in groups]
-    layer = _layers(shown) if len(boxes) < len(shown) else {}
-    pairs = ((need, step["n"]) for step in shown for need in step["needs"])
+        groups.setdefault(keys[step["n"]], []).append(step)
+    number = {key: place for place, key in enumerate(groups)}
+    boxes = [_box(group, view["steps"]) for group in groups.values()]
+    pairs = ((need, step["n"]) for step in shown for need in step["needs"] if need in keys)
+    has_groups = len(boxes) < len(shown)
     edges = dict.fromkeys(
-        (box_of[a], box_of[b])
-        for a, b in pairs
-        if a in box_of and box_of[a] != box_of[b] and _goes_on(key, layer, a, b)
+        (number[keys[a]], number[keys[b]]) for a, b in pairs if not has_groups or keys[a][0] < keys[b][0]
     )
-    path = [box_of[n] for n in view["path"] if n in box_of]
+    path = [number[keys[n]] for n in view["path"] if n in keys]
     replaced = [
-        (box_of[step["n"]], box_of[step["substitute"]])
-        for step in shown
-        if step["substitute"] in box_of and box_of[step["n"]] != box_of[step["substitute"]]
+        (number[keys[step["n"]]], number[keys[step["substitute"]]]) for step in shown if step["substitute"] in keys
     ]
-    hidden = len(every) - len(shown)
-    return Drawing(boxes, list(edges), replaced, set(pairwise(path)), len(shown), hidden)
+    return Drawing(boxes, list(edges), replaced, set(pairwise(path)), len(shown), len(every) - len(shown))
 
 
-def _goes_on(key: _Keys, layer: Mapping[int, int], a: int, b: int) -> bool:
-    """Whether an edge leads from one band of layers to a later one."""
-    return not key.band or layer[a] // key.band < layer[b] // key.band
-
-
-@dataclass(slots=True)
-class _Keys:
-    """Says which steps share a box.
-
-    Attributes:
-        of: Returns the key of a step: steps with equal keys share a box.
-        band: How many layers a box may hold; 0 if boxes know no layers.
-    """
-
-    of: Callable[[dict[str, Any]], Hashable]
-    band: int = 0
-
-    def __call__(self, step: dict[str, Any]) -> Hashable:
-        return self.of(step)
-
-
-def _keys(steps: list[dict[str, Any]], most: int) -> _Keys:
-    """Return the finest way to share boxes that needs no more than *most*."""
-    own = _Keys(lambda step: step["n"])
-    if len(steps) <= most:
-        return own
-    users: dict[int, list[int]] = {}
-    for step in steps:
-        for need in step["needs"]:
-            users.setdefault(need, []).append(step["n"])
-    most = min(most, _SHARED)
-    alike = _Keys(lambda step: (step["tool"], tuple(sorted(step["needs"])), tuple(users.get(step["n"], ()))))
-    if _fits(alike, steps, most):
-        return alike
+def _group_keys(steps: list[dict[str, Any]], most: int) -> dict[int, tuple[int, str]]:
+    """Return the group of each step: its layer and its tool, or a column of several layers."""
     layer = _layers(steps)
-    band = 1
-    while band <= len(steps):
-        for with_tool in (True, False) if band >= len(steps) // most else (True,):
-            keys = _Keys(_by_layer(layer, band, with_tool=with_tool), band)
-            if _fits(keys, steps, most):
-                return keys
-        band *= 2
-    return _Keys(lambda step: 0, 1)
-
-
-def _by_layer(layer: Mapping[int, int], band: int, *, with_tool: bool) -> Callable[[dict[str, Any]], Hashable]:
-    return lambda step: (layer[step["n"]] // band, step["tool"] if with_tool else "")
-
-
-def _fits(keys: _Keys, steps: list[dict[str, Any]], most: int) -> bool:
-    return len({keys(step) for step in steps}) <= most
+    keys = {step["n"]: (layer[step["n"]], step["tool"]) for step in steps}
+    if len(set(keys.values())) <= most:
+        return keys
+    depth = max(layer.values()) + 1
+    columns = min(_COLUMNS, depth, most)
+    return {n: (place * columns // depth, "") for n, place in layer.items()}
 
 
 def _layers(steps: list[dict[str, Any]]) -> dict[int, int]:
