@@ -8,8 +8,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final
@@ -112,6 +112,20 @@ def is_asyncio() -> bool:
 @cache
 def _classes(is_asyncio: bool) -> tuple[type[anyio.CancelScope], type[anyio.Event]]:
     return type(anyio.CancelScope()), type(anyio.Event())
+
+
+@contextmanager
+def named_loop() -> Iterator[None]:
+    """Let anyio know the loop in a callback of asyncio, such as a timer or a signal handler, as it does in a task."""
+    sniffio = sys.modules.get("sniffio")  # without it, anyio looks for the loop
+    if sniffio is None or not is_asyncio() or asyncio.current_task() is not None:
+        yield
+        return
+    before, sniffio.thread_local.name = sniffio.thread_local.name, "asyncio"
+    try:
+        yield
+    finally:
+        sniffio.thread_local.name = before
 
 
 def call_soon(token: EventLoopToken, function: Callable[[], object]) -> None:

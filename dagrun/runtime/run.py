@@ -18,7 +18,7 @@ from dagrun.model.outcome import State, Status, TriggerKind
 from dagrun.model.patch import Consequence, Patch
 from dagrun.model.question import Answer, Question, answer_from
 from dagrun.model.toolbox import hint
-from dagrun.runtime.backend import let_others_run
+from dagrun.runtime.backend import let_others_run, named_loop
 from dagrun.runtime.record.observers import DEFAULT_BUFFER, Observer, Subscription
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.result import RunResult, StepResults
@@ -123,7 +123,8 @@ class Run:
         _must_be_text(reason)
         if step is not None and step not in self._graph.nodes:
             raise StepNotFound(f"the run has no step {step!r}{hint(step, self._graph.nodes)}")
-        return self._assembly.cancel(None if step is None else self._graph.nodes[step], reason)
+        with named_loop():
+            return self._assembly.cancel(None if step is None else self._graph.nodes[step], reason)
 
     def suspend(self, reason: str = "suspended by the host") -> bool:
         """Let nothing start any more, and end as soon as nothing runs, so that the run can be resumed later.
@@ -146,7 +147,8 @@ class Run:
         if self._tape is None:
             raise ContractError("only a run with a journal can be suspended: journal=…")
         was_running = not self.has_ended
-        self._scheduler.stopping.suspend(Status.CANCELLED, reason)
+        with named_loop():
+            self._scheduler.stopping.suspend(Status.CANCELLED, reason)
         return was_running
 
     async def _durable(self) -> None:

@@ -25,6 +25,7 @@ from dagrun.model.event import (
 )
 from dagrun.model.tool import make_tool
 from dagrun.runtime.run import Run
+from dagrun.runtime.stop_scope import LAST_SECONDS
 from replans import Thinker
 from small_tools import near, run, states, toolset
 
@@ -344,7 +345,7 @@ async def test_a_refused_plan_raises_before_anything_runs() -> None:
 
 
 @pytest.mark.parametrize("grace", [0.5, 5.0])
-async def test_a_time_limit_around_a_run_settles_it(grace: float) -> None:
+async def test_a_time_limit_around_a_run_settles_it(grace: float, anyio_backend: tuple[str, Any]) -> None:
     """The host's own scope, with a step that takes its time to clean up: it may, and nothing is left behind."""
     before = _tasks()
 
@@ -364,7 +365,8 @@ async def test_a_time_limit_around_a_run_settles_it(grace: float) -> None:
             await handle.result()
 
     assert scope.cancelled_caught
-    assert anyio.current_time() - zero == near(3)
+    is_dropped = grace < 1 and anyio_backend[0] == "asyncio"  # trio waits behind the shield
+    assert anyio.current_time() - zero == near(2 + grace + LAST_SECONDS if is_dropped else 3)
     assert handle is not None
     result = await handle.result()
     assert states(result) == {"tidy": "cancelled", "a": "succeeded", "b": "cancelled"} or grace < 1

@@ -205,6 +205,26 @@ def test_what_goes_on_has_not_been_nothing(over: threading.Event) -> None:
     assert result.steps["pays"].reason.endswith("left 1 thread")
 
 
+@pytest.mark.parametrize("has_journal", [False, True])
+def test_a_timer_or_a_signal_handler_of_the_host_may_stop_a_run(has_journal: bool) -> None:
+    """They are no tasks, and sniffio, where it is installed, knows the loop in tasks only."""
+    pytest.importorskip("sniffio")
+    errors: list[dict[str, Any]] = []
+
+    async def nap() -> None:
+        await asyncio.sleep(30)
+
+    async def main() -> dagrun.RunResult:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        plan = Plan(steps=[Step(id="a", tool="nap")])
+        journal = dagrun.MemoryJournal() if has_journal else None
+        async with dagrun.start(plan, tools=[make_tool(nap, effect="read")], journal=journal) as run:
+            asyncio.get_running_loop().call_later(0.1, run.suspend if has_journal else run.cancel)
+            return await run.result()
+
+    assert (asyncio.run(main()).status, errors) == (Status.CANCELLED, [])
+
+
 # Places ------------------------------------------------------------------------------------------------------
 
 
@@ -256,7 +276,8 @@ def test_a_thread_that_goes_on_keeps_the_place_of_its_call(how: str, limits: dic
     first = Step(id="first", tool="query", args={"n": 1}, timeout=0.2, on_failure="default", default=0)
     plan = Plan(steps=[first, Step(id="second", tool="query", args={"n": 2}, depends_on=["first"])])
 
-    result = dagrun.run_sync(plan, tools=[query], policy=Policy(grace=0.2, retry=ONCE, **limits))
+    # As a host of asyncio runs it, without anyio around it.
+    result = asyncio.run(dagrun.run(plan, tools=[query], policy=Policy(grace=0.2, retry=ONCE, **limits)))
 
     assert (result.status, busy.most) == (Status.SUCCEEDED, 1)
 

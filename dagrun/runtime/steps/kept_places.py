@@ -15,7 +15,7 @@ from typing import Final
 from anyio.lowlevel import current_token
 
 from dagrun.model.outcome import State, Status
-from dagrun.runtime.backend import call_soon
+from dagrun.runtime.backend import call_soon, named_loop
 from dagrun.runtime.coroutine_driver import Leftover, in_words
 from dagrun.runtime.deadlines import Alarms
 from dagrun.runtime.run_parts import RunParts
@@ -64,7 +64,8 @@ class KeptPlaces:
         left.discard(one)
         if not left:
             self._release(slot)
-            self._up.settle_down()
+            with named_loop():
+                self._up.settle_down()
 
     def _release(self, slot: Slot) -> None:
         del self._kept[slot]
