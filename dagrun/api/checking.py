@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from inspect import isfunction
 from pathlib import Path
 from threading import Lock
@@ -89,7 +90,7 @@ def check(
     checked = check_plan(
         written,
         toolbox,
-        policy or Policy(),
+        policy or _no_limits(),
         inputs=inputs,
         strict=strict,
         executors=executors,
@@ -98,6 +99,12 @@ def check(
         is_hooked=redact is not None,
     )
     return checked if redact is None else replace(checked, redact=redact)
+
+
+@cache
+def _no_limits() -> Policy:
+    """Return the policy of a run that names none; it is frozen, so all share it."""
+    return Policy()
 
 
 def _with_secrets(plan: CheckedPlan, secrets: Secrets) -> CheckedPlan:
@@ -328,7 +335,7 @@ def _first_plan(
         known: Any = knows(goal, options["inputs"])
         return check(known, tools, policy=limits, inputs=inputs, executors=executors, secrets=secrets, redact=redact)
     must_be("policy", limits, (Policy, type(None)), "a dagrun.Policy")
-    nothing_yet = empty_plan(goal, toolbox_of(tools), limits or Policy(), executors, secrets or NO_SECRETS)
+    nothing_yet = empty_plan(goal, toolbox_of(tools), limits or _no_limits(), executors, secrets or NO_SECRETS)
     return nothing_yet if redact is None else replace(nothing_yet, redact=redact)
 
 

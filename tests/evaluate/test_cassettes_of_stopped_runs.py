@@ -240,7 +240,7 @@ async def found_out_and_told(journal: MemoryJournal) -> None:
 
 async def knows(question: Question) -> Answer:
     """Say that it took effect."""
-    return Answer("approve", "written", by="ann")
+    return Answer("took_effect", "written", by="ann")
 
 
 def test_what_a_tool_says_of_a_call_in_doubt_is_of_this_step() -> None:
@@ -461,8 +461,8 @@ RISKY = Step(id="a", tool="lose", args={"text": "x"}, on_failure="skip")
 async def agreed_to_when_it_was_written_twice(journal: MemoryJournal) -> None:
     """Somebody agrees to the second plan, which says what the first had said already."""
 
-    async def agree(question: Question) -> bool:
-        return True
+    async def agree(question: Question) -> Answer:
+        return Answer("took_effect", "sent it") if question.kind == "effect" else Answer("approve")
 
     options: dict[str, Any] = {"planner": SaysTwice(), "approver": agree, "policy": Policy(approve_patches="effects")}
     await dagrun.run(goal="lose it", tools=TOOLS, journal=journal, run_id="r", **options)
@@ -546,7 +546,7 @@ def test_a_question_that_nobody_may_have_heard_has_no_answer_that_would_answer_t
             assert (await run.result()).status is Status.SUCCEEDED
         return await case_of(journal)
 
-    assert run_virtual(main)["people"] == {"a": {"choice": "approve", "value": "written", "kind": "effect"}}
+    assert run_virtual(main)["people"] == {"a": {"choice": "took_effect", "value": "written", "kind": "effect"}}
 
 
 async def cancelled_as_it_asked(journal: MemoryJournal) -> None:

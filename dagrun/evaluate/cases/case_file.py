@@ -133,8 +133,8 @@ class PersonReply(_Part):
     @classmethod
     def _old_words(cls, facts: Any) -> Any:
         """Read the words that cases of older records have for calls in doubt."""
-        if isinstance(facts, dict) and facts.get("kind") == "effect" and facts.get("choice") in _OLD_WORDS:
-            return {**facts, "choice": _OLD_WORDS[facts["choice"]]}
+        if isinstance(facts, dict) and facts.get("kind") == "effect" and facts.get("choice", "approve") in _OLD_WORDS:
+            return {**facts, "choice": _OLD_WORDS[facts.get("choice", "approve")]}
         return facts
 
 

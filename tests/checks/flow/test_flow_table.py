@@ -103,7 +103,7 @@ def test_without_a_boundary_none_of_it_is_loaded(tmp_path: Path) -> None:
     script.write_text(
         """
 import sys
-import anyio, dagrun
+import dagrun
 from dagrun import Patch, Plan, Replace, Step
 
 @dagrun.tool(effect="read", untrusted=True)
@@ -118,12 +118,9 @@ class Planner:
     async def revise(self, brief):
         return Patch(edits=[Replace(id="a", step=Step(id="b", tool="works"))])
 
-async def main():
-    plan = Plan(steps=[Step(id="a", tool="fails", args={"path": "x"})])
-    result = await dagrun.run(plan, tools=[fails, works], planner=Planner())
-    assert result.status == "succeeded", result
-
-anyio.run(main)
+plan = Plan(steps=[Step(id="a", tool="fails", args={"path": "x"})])
+result = dagrun.run_sync(plan, tools=[fails, works], planner=Planner())
+assert result.status == "succeeded", result
 found = [name for name in sys.modules if name.startswith(("dagrun.checks.flow", "dagrun.graph.patches.flow_after"))]
 assert not found, found
 """,
