@@ -90,9 +90,24 @@ class Questions:
         text = f"Step {node.id} was not allowed to call {last}. Try again?"
         return self._make(Asked.PERMISSION, text, node, at=at, why=why)
 
-    def for_value(self, node: Node, text: str, schema: Mapping[str, Any] | None, about: bytes, at: float) -> Question:
-        """Ask the question of a tool in the middle of its call; *about* is JSON text, or empty."""
-        return self._make(Asked.INPUT, text, node, at=at, arguments=about, schema=schema)
+    def for_value(
+        self, node: Node, text: str, schema: Mapping[str, Any] | None, about: bytes, *, at: float, number: int
+    ) -> Question:
+        """Ask the question of a tool in the middle of its call.
+
+        After a crash, the call that is made again asks the very same question: an answer on its way still fits.
+
+        Args:
+            node: The step.
+            text: The question.
+            schema: The JSON Schema of the answer.
+            about: JSON text, or empty.
+            at: Seconds since the start of the run.
+            number: How many questions of this call were answered before, or are open.
+        """
+        ended = sum(attempt.outcome is not None and not attempt.outcome.was_cut_off for attempt in node.attempts)
+        place = f"{node.id} {ended} {number}"
+        return self._make(Asked.INPUT, text, node, at=at, arguments=about, schema=schema, place=place)
 
     def for_patch(self, text: str, diff: tuple[str, ...], revision: int, at: float) -> Question:
         """Ask whether the plan, which is at *revision*, may be changed as *diff* says."""
@@ -144,12 +159,13 @@ class Questions:
         valid_for: str = "",
         why: str = "",
         diff: tuple[str, ...] = (),
+        place: str = "",
         **facts: Any,
     ) -> Question:
         shown = self._redactor
         within, choice = silence or (self._policy.answer_within, self._policy.default_answer)
         return Question(
-            id=self._id(kind, text, node, valid_for or arguments.decode()),
+            id=self._id(kind, text, node, valid_for or arguments.decode(), place),
             kind=kind,
             text=shown.text(text),
             step="" if node is None else node.id,
@@ -172,13 +188,13 @@ class Questions:
         shown = self._redactor
         return tuple(map(shown.text, fact)) if type(fact) is tuple else shown.value(fact, hides_names=False)
 
-    def _id(self, kind: Asked, text: str, node: Node | None, valid_for: str) -> str:
+    def _id(self, kind: Asked, text: str, node: Node | None, valid_for: str, place: str) -> str:
         """Return a hash of all that an answer is valid for; if any of it changes, it is another question."""
-        place = definition = tool = ""
+        definition = tool = ""
         if node is not None:
             asked = node.extra.asked if node.extra is not None else 0
             # Without the count, a second click on "it did not take effect" would answer the next question, too.
-            place = node.id if kind in _LASTING else f"{node.id} {asked}"
+            place = place or (node.id if kind in _LASTING else f"{node.id} {asked}")
             definition = node.plan.step.model_dump_json(exclude_unset=True, by_alias=True)
             tool = f"{node.tool.name} {node.tool.version}"
         facts = [self._run_id, str(kind), place, definition, tool, valid_for, text]

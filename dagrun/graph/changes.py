@@ -253,6 +253,8 @@ def attempt_ended(graph: LiveGraph, event: AttemptEnded, node: Node | None = Non
     attempt = node.latest
     assert attempt is not None
     attempt.ended, attempt.outcome, attempt.decision = event.at, event.outcome, event.decision
+    if node.extra is not None and node.extra.told and not event.outcome.was_cut_off:
+        node.extra.told = ()
     if event.state is _SUCCEEDED and event.decision.recovery is _PROCEED and not node.plan.pauses_after:
         node.state, node.value = _SUCCEEDED, event.outcome.value
         graph.settled(node)
@@ -583,6 +585,8 @@ def _keep_answer(node: Node, question: Question, answer: Answer, *, is_hidden: b
             extra.given[question.name] = _KEPT_OUT if is_hidden else encode(answer.value)
             extra.generation += 1  # the last call had no effect, and the arguments differ: the next is another call
             extra.forgiven = len(node.attempts)
+        case Asked.INPUT, _ if not question.name:  # of a tool in the middle of its call
+            extra.told = (*extra.told, (question.content, None if is_hidden else answer))
         case Asked.PERMISSION, "approve":
             extra.forgiven = len(node.attempts)
         case Asked.EFFECT, "did_not" | "deny":  # the last call had no effect: the next is another call; "deny" is old

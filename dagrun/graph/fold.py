@@ -146,6 +146,7 @@ def _node_state(node: Node, seen: Callable[[Stored], Stored]) -> dict[str, Any]:
             "verdicts": [verdict.as_dict() for verdict in extra.verdicts],
             "counts": [extra.forgiven, extra.cleared, extra.applied, extra.asked],
             "held": [extra.held, extra.held_since],
+            "told": [content for content, _ in extra.told],
         }
     return shown
 

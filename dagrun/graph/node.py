@@ -11,6 +11,7 @@ from dagrun.graph.caps import Cap
 from dagrun.model.critic import Verdict
 from dagrun.model.event import StepSettled
 from dagrun.model.outcome import SETTLED, Attempt, Recovery, State
+from dagrun.model.question import Answer
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Stored
 
@@ -43,6 +44,8 @@ class RareStepState:
         on_elements: While it takes the elements of a for_each one by one: called when one of them may have settled, or
             when a splice has changed the one of that index; else `None`.
         confidence: The last attempt whose tool gave a confidence, and that; `None` if none did.
+        told: What people have answered to the questions of its tool, in the middle of a call that has not ended by
+            itself: the content of each question, and the answer; `None` if that is not on record.
         asked: The number of questions about it so far.
         held: Seconds that it waited for people since its deadline began to run, without the current wait.
         held_since: When the current wait began, in seconds since the start of the run; `None` if there is none.
@@ -70,6 +73,7 @@ class RareStepState:
     forgiven: int = 0
     cleared: int = 0
     applied: int = 0
+    told: tuple[tuple[str, Answer | None], ...] = ()
     asked: int = 0
     held: float = 0.0
     held_since: float | None = None

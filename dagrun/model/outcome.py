@@ -226,6 +226,11 @@ class Outcome:
         """Whether the tool returned normally, so that its effect has taken place, even if its output was refused."""
         return self.state is State.SUCCEEDED or (self.failure is not None and self.failure.kind in _RETURNED)
 
+    @property
+    def was_cut_off(self) -> bool:
+        """Whether the call did not end by itself: the process that made it has ended."""
+        return self.failure is not None and self.failure.kind is ErrorKind.INTERRUPTED
+
 
 class TriggerKind(StrEnum):
     """Why a plan has to change."""

@@ -139,7 +139,8 @@ class Policy(TerseModel):
         max_spill_bytes: Bytes of JSON of an output that becomes an artifact because it is over the ``output_limit`` of
             its tool; only tools that are declared to return an `Artifact` or something else (``list[int] | Artifact``)
             may return so much.
-        max_seconds: The duration of the whole run, to the end of its last attempt.
+        max_seconds: The duration of the whole run, to the end of its last attempt, without the time in which it only
+            waits for people: a question is open, and nothing else goes on.
         max_attempts: Calls of tools in the whole run.
         max_calls_by_tool: Calls of one tool in the whole run, by tool.
         max_tokens: Tokens of the whole run.

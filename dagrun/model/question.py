@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -80,6 +82,12 @@ class Question:
     def choices(self) -> tuple[str, ...]:
         """The words that answer it. Whether a call may be made, and whether it took effect, share no word but one."""
         return _OF_EFFECTS if self.kind is Asked.EFFECT else _OF_OTHERS
+
+    @property
+    def content(self) -> str:
+        """A hash of what is asked, by which a call that is made again after a crash finds its answer."""
+        shown = [self.text, self.schema, decode_or_reason(self.arguments)]
+        return sha256(json.dumps(shown, sort_keys=True, default=str).encode()).hexdigest()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the question as plain JSON."""

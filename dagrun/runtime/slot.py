@@ -14,6 +14,7 @@ from dagrun.graph.node import Node
 from dagrun.model.critic import Verdict
 from dagrun.model.executor import ToolCall
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
+from dagrun.model.question import Answer
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool
 from dagrun.runtime.coroutine_driver import going_on, in_words
@@ -31,6 +32,8 @@ class RareAttemptState:
         reservation: What the ledger has reserved for it, or none.
         has_place: Whether it counts under the limits on what runs at once.
         verdicts: The verdicts of critics; `None` until the tool itself has ended.
+        told: Answers of people to its questions that it has not asked yet: of the same call, which was cut off, and is
+            made again; `None` before its first question.
         asking: Held while the tool asks a person, or takes an element of a stream: one thing at a time.
         resume: Set when the tool may continue after it has asked a person or waited for an element, or has to stop.
         is_let_go: Whether its end is not to be recorded: the run is suspended, and makes the call again, or asks about
@@ -53,6 +56,7 @@ class RareAttemptState:
     reservation: Reservation | None = None
     has_place: bool = True
     verdicts: tuple[Verdict, ...] | None = None
+    told: list[tuple[str, Answer | None]] | None = None
     asking: anyio.Lock | None = None
     resume: anyio.Event | None = None
     is_let_go: bool = False

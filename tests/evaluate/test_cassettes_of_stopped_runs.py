@@ -253,7 +253,7 @@ async def settled_when_it_was_resumed(journal: MemoryJournal) -> None:
 
     async def slow(question: Question) -> Answer:
         await anyio.sleep(9)
-        return Answer("deny")
+        return Answer("did_not")
 
     plan = Plan(steps=[Step(id="c", tool="lose", args={"text": "x"})])
     options: dict[str, Any] = {"tools": TOOLS, "planner": Careful(), "journal": journal}

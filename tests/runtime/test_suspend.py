@@ -610,8 +610,9 @@ async def test_the_reason_names_those_that_wait_and_counts_the_rest() -> None:
     assert result.reason.count(", ") == 9
 
 
-async def test_who_asks_in_the_middle_of_something_gets_no_answer() -> None:
-    """A tool cannot wait for days in a process that has ended."""
+@pytest.mark.parametrize("effect", ["read", "effectful"])
+async def test_who_asks_in_the_middle_of_a_call_waits_if_the_call_can_be_made_again(effect: str) -> None:
+    """A tool cannot wait for days in a process that has ended; but it can be called again, if that does no harm."""
 
     async def ask(context: ToolContext) -> Any:
         try:
@@ -619,11 +620,12 @@ async def test_who_asks_in_the_middle_of_something_gets_no_answer() -> None:
         except ToolError:
             return "nobody"
 
-    story = Story(Step(id="a", tool="ask"), tools=[make_tool(ask, effect="read")])
+    story = Story(Step(id="a", tool="ask"), tools=[make_tool(ask, effect=effect)])
 
     result = await story.to_the_end()
 
-    assert (result.status, result.output) == (Status.SUCCEEDED, "nobody")
+    said = (Status.SUCCEEDED, "nobody") if effect == "effectful" else (Status.WAITING, None)
+    assert (result.status, result.output) == said
 
 
 async def test_a_patch_that_nobody_may_approve_is_not_applied() -> None:

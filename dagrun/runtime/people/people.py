@@ -49,9 +49,10 @@ TOO_LATE: Final = "nobody has answered in time"
 class _Waiter:
     """A task that cannot continue without an answer: of a tool, or of the planner's request."""
 
-    __slots__ = ("answer", "is_gone", "over", "question")
+    __slots__ = ("answer", "is_gone", "over", "question", "step")
 
-    def __init__(self) -> None:
+    def __init__(self, step: str = "") -> None:
+        self.step = step  # whose call may be cut off when the run is suspended, and made again; or empty
         self.over = anyio.Event()
         self.question: Question | None = None
         self.answer: Answer | None = None
@@ -138,6 +139,11 @@ class People:
         return not (is_heard or any(q.deadline is not None for q in open_ones))
 
     @property
+    def asking(self) -> set[str]:
+        """The steps that wait in the middle of a call for a person, and may be cut off there and called again."""
+        return {waiter.step for waiter in (*self._waiters.values(), *self._lined_up) if waiter.step}
+
+    @property
     def in_line(self) -> int:
         """How many questions wait until there is room to ask them."""
         return len(self._queued)
@@ -204,8 +210,10 @@ class People:
         schema: Mapping[str, Any] | None,
         about: bytes,
         *,
+        told: list[tuple[str, Answer | None]],
         on_open: Callable[[], None],
         goes_on: Callable[[], bool],
+        is_let_go: Callable[[], bool],
     ) -> Answer | None:
         """Ask on behalf of a tool in the middle of its work, and wait for the answer; `None` if there is none.
 
@@ -214,15 +222,28 @@ class People:
             text: The question.
             schema: The JSON Schema of the answer.
             about: JSON text that is shown with the question, or nothing.
+            told: What people have answered before, as in `RareAttemptState`; the answer that fits is taken from it.
             on_open: Called when the question is asked: from then on the step is held.
             goes_on: Returns whether the step continues when its tool waits no longer; else it is being stopped.
+            is_let_go: Returns whether its call was cut off because the run is suspended: the question stays open then.
         """
+
+        def made() -> Question:
+            answered = len(node.extra.told) if node.extra is not None else 0
+            number = answered + sum(question.step == node.id for question in self._graph.questions.values())
+            return self._questions.for_value(node, text, schema, about, at=self._record.at(), number=number)
 
         def make() -> Question:
             on_open()
-            return self._questions.for_value(node, text, schema, about, self._record.at())
+            return made()
 
-        return await self._wait_for(make, goes_on)
+        content = made().content if told else ""
+        if (before := next((one for one in told if one[0] == content), None)) is not None:
+            told.remove(before)
+            if before[1] is not None:
+                return before[1]
+        step = node.id if self.can_wait and node.tool.effect.may_repeat else ""
+        return await self._wait_for(make, goes_on, is_let_go, step)
 
     def ask_for_output(self, arguments: bytes, doubts: Sequence[Said] = (), did: Sequence[str] = ()) -> None:
         """Ask whether the run may hand out its answer; see `Questions.for_output`."""
@@ -268,20 +289,26 @@ class People:
         """Close a question that has no answer now, unless it may be answered later."""
         if self._is_attended or question.deadline is not None:
             return
-        if not self.can_wait or question.id in self._waiters:  # a waiting task cannot wait for days
+        waiter = self._waiters.get(question.id)
+        if not self.can_wait or (waiter is not None and not waiter.step):  # a waiting task cannot wait for days
             self._conclude(question, None, f"{NO_APPROVER}: {fault}" if fault else NO_APPROVER)
 
     def turn_away(self) -> None:
         """Release the tasks in line without an answer, if no answer will make room for their questions."""
         if self._lined_up and self._is_full and self.is_alone:
             for waiter in self._lined_up:
-                waiter.is_gone = True
-                waiter.over.set()
+                if not waiter.step:
+                    waiter.is_gone = True
+                    waiter.over.set()
 
     async def _wait_for(
-        self, make: Callable[[], Question], goes_on: Callable[[], bool] = lambda: False
+        self,
+        make: Callable[[], Question],
+        goes_on: Callable[[], bool] = lambda: False,
+        is_let_go: Callable[[], bool] = lambda: False,
+        step: str = "",
     ) -> Answer | None:
-        waiter = _Waiter()
+        waiter = _Waiter(step)
 
         def put() -> None:
             if waiter.is_gone:
@@ -290,7 +317,8 @@ class People:
             self._waiters[question.id] = waiter
             self._put(question)
             self._record.deliver()
-            if question.step and not self._is_open(question):  # there is no answer: the step can continue at once
+            # Without an answer, the step can continue at once, or be cut off, as the run waits for people.
+            if waiter.step or (question.step and not self._is_open(question)):
                 self._up.settle_down()
 
         try:
@@ -298,6 +326,8 @@ class People:
                 self._lined_up.append(waiter)
             self._when_there_is_room(put)
             self.turn_away()
+            if waiter.step and waiter.question is None:  # it stands in line, perhaps as the last that could go on
+                self._up.settle_down()
             await waiter.over.wait()
             await checkpoint_if_cancelled()  # the answer may have ended the run
             if waiter.question is not None and waiter.question.step and not goes_on():
@@ -306,13 +336,19 @@ class People:
             waiter.is_gone = True
             if waiter in self._lined_up:
                 self._lined_up.remove(waiter)
-            question = waiter.question
-            if question is not None and self._is_open(question):
-                state = State.READY if question.step and goes_on() else None
-                self._record.answer(question, None, state, "nobody waits for the answer any more")
-                self.forget(question.id)
-                self._up.settle_down()
+            if waiter.step and is_let_go() and waiter.question is not None:
+                self.forget(waiter.question.id)  # it stays open: the call is made again when it is answered
+            else:
+                self._close_unheard(waiter, goes_on)
         return waiter.answer
+
+    def _close_unheard(self, waiter: _Waiter, goes_on: Callable[[], bool]) -> None:
+        question = waiter.question
+        if question is not None and self._is_open(question):
+            state = State.READY if question.step and goes_on() else None
+            self._record.answer(question, None, state, "nobody waits for the answer any more")
+            self.forget(question.id)
+            self._up.settle_down()
 
     async def _consult(self, question: Question) -> None:
         """Ask the tool or the approver, and take the answer."""

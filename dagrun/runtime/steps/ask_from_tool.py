@@ -41,6 +41,8 @@ class AskFromTool:
         rare = slot.make_rare()
         if rare.asking is None:
             rare.asking = anyio.Lock()
+        if rare.told is None:
+            rare.told = list(slot.node.extra.told) if slot.node.extra is not None else []
         async with rare.asking:  # a tool with tasks of its own may want to ask two questions at once
             answer = await self._ask(slot, text, None if schema is None else dict(schema), shown)
         if slot.scope.is_told:
@@ -55,8 +57,10 @@ class AskFromTool:
                     text,
                     schema,
                     about,
+                    told=slot.make_rare().told or [],
                     on_open=partial(self._hold, slot),
                     goes_on=lambda: slot.asked is None,
+                    is_let_go=lambda: slot.is_let_go,
                 )
             finally:
                 await self.wait_for_place(slot)

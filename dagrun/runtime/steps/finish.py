@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from dagrun.decide.run_status import status_of
 from dagrun.errors import ValueRefused
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
+from dagrun.graph.waiting_time import only_waiting
 from dagrun.model.outcome import State, Status
 from dagrun.model.value import encode, store_text, to_json
+from dagrun.runtime.deadlines import Alarms
 from dagrun.runtime.record.portions import STEPS_A_TURN, Portions, may_wait, take_some
 from dagrun.runtime.result import answer_of
 from dagrun.runtime.run_parts import RunParts
 
 if TYPE_CHECKING:
     from dagrun.graph.confidence import Said
+
+_INSTANT: Final = 1e-6  # seconds: less than that is no time left, as clocks are not exact
 
 
 class EndEarly:
@@ -109,6 +114,8 @@ class Finish(Portions):
         self.is_closing = False  # a flag, as every step asks
         self.has_ended = False
         self.may_wait = parts.tape is not None
+        self.alarms: Alarms
+        self._held: list[tuple[float, Callable[[], None]]] = []  # alarms that wait until people have answered
         self._ending: EndEarly | None = None  # what is left to be settled in later turns
         self._parts = parts
         self._graph = parts.graph
@@ -185,7 +192,8 @@ class Finish(Portions):
 
     def suspend_if_idle(self, running: Collection[str]) -> None:
         """Suspend the run, if nothing runs, and nothing can go on now."""
-        if len(running) > self._accounts.waiting or self.has_ended or self._graph.stopping is not None:
+        waiting = self._accounts.waiting + len(self._people.asking)
+        if len(running) > waiting or self.has_ended or self._graph.stopping is not None:
             return
         if self._record.skips.is_pending or self._record.last_look.is_pending:
             return
@@ -213,6 +221,24 @@ class Finish(Portions):
         ready = sum(1 for node in graph.nodes.values() if node.state is State.READY)
         is_judged = any(node.is_under_review for node in graph.nodes.values())
         return not is_judged and ready <= self._people.in_line + self._accounts.in_line
+
+    def ring_after(self, seconds: float, ring: Callable[[], None]) -> None:
+        """Call *ring* when the run has taken *seconds*, without the time in which it only waits for people."""
+        at = self._record.at()
+        waited, is_waiting = only_waiting(self._graph, at)
+        left = seconds - (at - waited)
+        if left <= _INSTANT:
+            ring()
+        elif is_waiting:
+            self._held.append((seconds, ring))
+        else:
+            self.alarms.at(self._parts.now() + left, partial(self.ring_after, seconds, ring))
+
+    def count_on(self) -> None:
+        """Let time count again, if it was held, and the run does not only wait for people any more."""
+        held, self._held = self._held, []
+        for seconds, ring in held:
+            self.ring_after(seconds, ring)
 
     def out_of_time(self) -> None:
         """End the run, because its time is over."""

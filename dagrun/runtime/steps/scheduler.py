@@ -130,11 +130,12 @@ class Scheduler:
         else:
             self.hedges.open(tasks, alarms, attempts)
             self._perform = self.hedges.perform
-        zero, limit = self._record.zero, self._policy.max_seconds  # the seconds before a run is resumed count, too
+        self.finish.alarms = alarms
+        limit = self._policy.max_seconds  # the seconds before a run is resumed count, too
         if limit is not None:
-            alarms.at(zero + limit, self.finish.out_of_time)
+            self.finish.ring_after(limit, self.finish.out_of_time)
             if self._policy.warn_at is not None:
-                alarms.at(zero + limit * self._policy.warn_at, self._nearly_out_of_time)
+                self.finish.ring_after(limit * self._policy.warn_at, self._nearly_out_of_time)
 
     def close(self) -> None:
         """Settle what is left, once no task of the run is alive."""
@@ -369,6 +370,7 @@ class Scheduler:
     def _end_if_nothing_is_left(self) -> None:
         if self._record.skips.is_pending:
             return  # this is called again when all are skipped
+        self.finish.count_on()
         still_wait = self._accounts.are_bound and self._accounts.feed()
         if still_wait and len(self._running) <= self._accounts.waiting and (stuck := self._accounts.why_stuck()):
             self.finish.stop(Status.OVER_BUDGET, stuck)
@@ -376,7 +378,7 @@ class Scheduler:
         if self._graph.questions or self.finish.suspending is not None:
             self._people.turn_away()
             self.finish.suspend_if_idle(self._running)
-            if self.finish.suspending is not None and self._running and self._accounts.waiting:
+            if self.finish.suspending is not None and self._running and (self._accounts.waiting or self._people.asking):
                 self.stopping.let_go_of_waiting()
 
     def _nearly_out_of_time(self) -> None:

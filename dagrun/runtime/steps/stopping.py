@@ -29,6 +29,7 @@ class Stopping:
 
     def __init__(self, parts: RunParts, finish: Finish, running: Mapping[str, Slot]) -> None:
         self._record = parts.record
+        self._people = parts.people
         self._frontier = parts.frontier
         self._policy = parts.policy
         self._now = parts.now
@@ -147,10 +148,11 @@ class Stopping:
         self._up.settle_down()
 
     def let_go_of_waiting(self) -> None:
-        """Stop the calls that wait for elements of a for_each: the run is suspended until people answer."""
+        """Stop the calls that wait for elements or for people: the run is suspended until people answer."""
         assert self._finish.suspending is not None
+        asking = self._people.asking
         for slot in list(self._running.values()):
-            if slot.rare is not None and slot.rare.stream is not None:
+            if slot.node.id in asking or (slot.rare is not None and slot.rare.stream is not None):
                 self._let_go(slot, self._finish.suspending[1])
 
     def _let_go(self, slot: Slot, reason: str) -> None:

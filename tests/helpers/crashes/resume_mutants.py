@@ -146,12 +146,12 @@ class NeverWaits(Finish):
 class AsksTheSame(Questions):
     """The next question about a step is the one before: an old answer is good for it."""
 
-    def _id(self, kind: Any, text: str, node: Node | None, valid_for: str) -> str:
+    def _id(self, kind: Any, text: str, node: Node | None, valid_for: str, place: str) -> str:
         if node is None or node.extra is None:
-            return super()._id(kind, text, node, valid_for)
+            return super()._id(kind, text, node, valid_for, place)
         asked, node.extra.asked = node.extra.asked, 0
         try:
-            return super()._id(kind, text, node, valid_for)
+            return super()._id(kind, text, node, valid_for, place)
         finally:
             node.extra.asked = asked
 

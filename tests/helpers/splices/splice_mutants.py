@@ -247,8 +247,8 @@ class WaitsForSkippedElements(Record):
 class AsksAboutTheToolAlone(Questions):
     """A yes is good for every call of the step, whatever becomes of its arguments."""
 
-    def _id(self, kind: Asked, text: str, node: Node | None, valid_for: str) -> str:
-        return super()._id(kind, text, node, valid_for) if node is None else f"{kind} {node.id} {text}"
+    def _id(self, kind: Asked, text: str, node: Node | None, valid_for: str, place: str) -> str:
+        return super()._id(kind, text, node, valid_for, place) if node is None else f"{kind} {node.id} {text}"
 
 
 class AsksTwiceAtOnce(Coordinator):

@@ -1,0 +1,63 @@
+"""The time in which a run has only waited for people, from what is on record: it counts under no limit of time.
+
+1. A question is open, and nothing else goes on: no call, no review, no planner. A call whose tool asks in its middle
+   does not go on meanwhile.
+2. The delay before another attempt belongs to it, if a question is open then.
+3. So it is the same for a run that was resumed, and for one that is looked at later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.model.event import PlannerAsked, PlannerCalled, QuestionAnswered, QuestionAsked, RunResumed
+from dagrun.model.question import Asked, Question
+
+_Change: TypeAlias = tuple[float, int, int]  # when, how much more goes on, and how many more questions are open
+
+
+def only_waiting(graph: LiveGraph, now: float) -> tuple[float, bool]:
+    """Return for how long a run has only waited for people, in seconds, and whether it does so now.
+
+    Args:
+        graph: The run.
+        now: Seconds since its start.
+    """
+    waited, last, going_on, asked = 0.0, 0.0, 0, 0
+    for at, more, opened in sorted(_changes(graph)):
+        waited += at - last if asked > 0 and going_on <= 0 else 0.0
+        last, going_on, asked = at, going_on + more, asked + opened
+    is_waiting = asked > 0 and going_on <= 0
+    return waited + (now - last if is_waiting else 0.0), is_waiting
+
+
+def _changes(graph: LiveGraph) -> Iterator[_Change]:
+    calls = [one for one in graph.nodes.values() if one.children is None]
+    for node, attempt in [(one, attempt) for one in calls for attempt in one.attempts]:
+        yield attempt.started, 1, 0
+        if attempt.ended is not None and not (attempt is node.latest and node.is_under_review):
+            yield attempt.ended, -1, 0
+    asked: dict[str, int] = {}
+    planning = 0
+    for event in graph.rare:
+        match event:
+            case QuestionAsked(question=question):
+                asked[question.id] = stopped = int(_is_amid_call(question))
+                yield event.at, -stopped, 1
+            case QuestionAnswered():
+                yield event.at, asked.pop(event.question, 0), -1
+            case PlannerAsked():
+                planning += 1
+                yield event.at, 1, 0
+            case PlannerCalled():
+                planning -= 1
+                yield event.at, -1, 0
+            case RunResumed():  # a call of the planner that was cut off has no end on record
+                yield event.at, -planning, 0
+                planning = 0
+
+
+def _is_amid_call(question: Question) -> bool:
+    return question.kind is Asked.INPUT and bool(question.step) and not question.name
