@@ -291,6 +291,7 @@ async def test_a_step_that_asks_can_be_stopped_at_any_time(way: str, when: str, 
     limits: dict[str, Any] = {"max_pending": 1} if when == "queued" else {"max_running": 1}
     if way == "seconds":
         limits["max_seconds"] = 5.0
+        others += [_nap("beside", 40)] if when == "held" else []  # else nothing counts but the time of people
     with anyio.CancelScope() as scope:
         async with start(*others, Step(id="ask", tool=tool.name), tools=(asker, impatient), **limits) as handle:
             await settle()
