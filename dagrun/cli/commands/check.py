@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import records_option
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, bounded, columns_of, printable
-from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import PlanRefused, Problem
 
 if TYPE_CHECKING:
@@ -32,7 +30,6 @@ Examples:
   dagrun check plan.json --tools my_tools --strict --json
   dagrun check plan.json --tools my_tools --policy policy.toml
   dagrun check plan.json --tools my_tools --policy policy.toml --flow
-  dagrun check --goals
 
 Exit codes: 0 the plan can be run, 2 wrong usage, 3 it cannot.
 """
@@ -42,23 +39,19 @@ _MIN_WIDTH: Final = 20
 
 
 @click.command(epilog=EPILOG)
-@click.argument("plan", type=click.Path(allow_dash=True), required=False)
-@options.combined(options.tools, options.inputs, options.secrets, options.policy, records_option, options.directory)
-@click.option(
-    "--goals", is_flag=True, help="In place of a plan, check the recorded runs: which goals need no planner any more."
-)
+@click.argument("plan", type=click.Path(allow_dash=True))
+@options.combined(options.tools, options.inputs, options.secrets, options.policy, options.directory)
 @click.option("--strict", is_flag=True, help="Refuse the plan for advice, too.")
 @click.option("--flow", is_flag=True, help="Show whose data gets into which guarded argument: the trust boundary.")
 @click.option("--html", metavar="FILE", help="Draw the plan as a page, with each problem at its step.")
 @options.as_json
 def check(
     *,
-    plan: str | None,
+    plan: str,
     inputs: tuple[str, ...],
     strict: bool,
     flow: bool,
     html: str | None,
-    goals: bool,
     as_json: bool,
     **flags: Any,
 ) -> None:
@@ -73,20 +66,10 @@ def check(
     With --flow, a table follows of the trust boundary ([flow] of the policy): each guarded argument, whose data gets
     into it and on which way, and whether it passes, asks a person, or is refused. With --strict it is told how much
     passes only because the policy endorses a tool.
-
-    With --goals, look at the recorded runs in place of a plan: a goal whose runs have always taken the same steps, at
-    least three times, needs no planner; a fixed plan or a route would do.
     """
     configuration = configure(flags)
-    if goals == (plan is not None):
-        raise BadInput("check a PLAN, or --goals, which looks at recorded runs; not both, nor neither")
     with data_output() as data:
-        if plan is None:
-            from dagrun.cli.records.repeated_goals import show_repeated_goals
-
-            show_repeated_goals(configuration, data, as_json=as_json)
-        else:
-            _check_plan(configuration, data, plan, inputs, html, strict=strict, shows_flow=flow, as_json=as_json)
+        _check_plan(configuration, data, plan, inputs, html, strict=strict, shows_flow=flow, as_json=as_json)
 
 
 def _check_plan(
