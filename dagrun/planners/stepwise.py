@@ -17,7 +17,7 @@ from dagrun.model.question import ASK_PERSON
 from dagrun.planners.ask_model import LastAnswers, text_of, toolbox_of
 from dagrun.planners.prompt_texts import Wording, WordingOptions
 from dagrun.planners.prompts import prompt_for
-from dagrun.planners.scratchpad import Scratchpad, scratchpad_from, with_plan, with_scratchpad
+from dagrun.planners.scratchpad import scratchpad_from, scratchpad_of, with_plan, with_scratchpad
 from dagrun.plans.model_answers import NextStepAnswer, read_next_step
 from dagrun.plans.plan_schemas import next_step_schema
 
@@ -37,9 +37,8 @@ class StepwisePlanner:
     says otherwise; the model sees it and may try something else.
 
     With *keeps_plan*, the model also keeps an explicit plan: what is left to do, as a list, which it rewrites each
-    turn. That is the middle ground between a whole plan ahead and none. The plan is in the record (`dagrun inspect`
-    shows it), and so is how far each rewriting drifts from the plan before: 0 if the rest was kept, 1 if nothing of it
-    was. Where a plan drifts by more than *max_drift* twice in a row, the loop ends, and a person is needed.
+    turn. That is the middle ground between a whole plan ahead and none. The plan is in the record, and `dagrun inspect`
+    shows it.
 
     Where critics did not pass the output of the last step, the loop stops and asks a person whether to go on
     (*on_failed_review*). If nobody is there, the run is handed to people.
@@ -50,7 +49,6 @@ class StepwisePlanner:
         model: The language model.
         max_steps: The most steps of a run, including the steps that it began with.
         keeps_plan: Whether the model keeps a plan on a scratchpad.
-        max_drift: The most that the plan may drift in two turns one after the other, from 0 to 1; `None` for no limit.
         on_failed_review: ``ask`` a person when critics did not pass the output of the last step, or ``go_on`` and let
             the model see the verdicts.
         max_output_tokens: The most tokens of one answer.
@@ -75,7 +73,6 @@ class StepwisePlanner:
         *,
         max_steps: int = 20,
         keeps_plan: bool = False,
-        max_drift: float | None = None,
         on_failed_review: Literal["ask", "go_on"] = "ask",
         max_output_tokens: int = 2_048,
         limits: PlanLimits | None = None,
@@ -84,14 +81,11 @@ class StepwisePlanner:
     ) -> None:
         must_be_model(model, "StepwisePlanner")
         must_be_counts("StepwisePlanner", max_steps=max_steps, max_output_tokens=max_output_tokens)
-        if max_drift is not None and not (keeps_plan and 0 <= max_drift <= 1):
-            raise ContractError(f"max_drift is a number from 0 to 1, and needs keeps_plan=True; got {max_drift!r}")
         if on_failed_review not in ("ask", "go_on"):
             raise ContractError(f"on_failed_review is ask or go_on, not {on_failed_review!r}")
         self.model = model
         self._asks_after_review = on_failed_review == "ask"
         self._keeps_plan = keeps_plan
-        self._max_drift = max_drift
         self._max_steps = max_steps
         self._max_output_tokens = max_output_tokens
         self._limits = PlanLimits() if limits is None else limits
@@ -113,32 +107,20 @@ class StepwisePlanner:
         if self._asks_after_review and done and not brief.refused:
             await _ask_after_review(done[-1])
         answer = await self._ask(brief, max(left, 0))
-        pad = self._rewrite(brief, answer)
+        self._rewrite(answer)
         if answer.step is None:
             return _end(answer)
-        self._must_not_drift(pad)
         if left <= 0:
             raise CannotPlan(f"the ceiling of {self._max_steps} steps is reached, and the goal is not", kind="ceiling")
         _must_be_progress(answer.step, done)
         step = _as_history(answer, _with_new_id(answer.step, brief.steps))
         return Patch(edits=(Add(step=step),), reason=answer.thought, confidence=answer.confidence, more=True)
 
-    def _rewrite(self, brief: Brief, answer: NextStepAnswer) -> Scratchpad:
+    def _rewrite(self, answer: NextStepAnswer) -> None:
         """Put the plan of the answer on the scratchpad."""
-        pad = scratchpad_from(brief.notes)
         notes = NOTES.get()
-        if not self._keeps_plan or answer.plan is None:
-            return pad
-        pad = pad.rewritten(answer.plan)
-        if notes is not None:
-            notes.text = pad.text()
-        return pad
-
-    def _must_not_drift(self, pad: Scratchpad) -> None:
-        last = pad.drifts[-2:]
-        if self._max_drift is not None and len(last) == 2 and min(last) > self._max_drift:
-            shown = " and ".join(f"{drift:.2f}" for drift in last)
-            raise CannotPlan(f"the plan drifts: {shown} in the last two turns, {self._max_drift:g} allowed", "person")
+        if self._keeps_plan and answer.plan is not None and notes is not None:
+            notes.text = scratchpad_of(answer.plan).text()
 
     async def _ask(self, brief: Brief, left: int) -> NextStepAnswer:
         toolbox = toolbox_of(brief)

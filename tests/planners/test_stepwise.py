@@ -24,7 +24,6 @@ from dagrun import (
     Trigger,
     TriggerKind,
 )
-from dagrun.planners.scratchpad import drift_between
 from dagrun.plans.plan_schemas import next_step_schema
 from persons import Person
 from scripted_model import Said, ScriptedModel
@@ -246,26 +245,6 @@ def planned(id_: str, *plan: str, **fields: Any) -> dict[str, Any]:
     return {**wants(id_, key=id_), "plan": list(plan), **fields}
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "drift"),
-    [
-        (["a", "b", "c"], ["b", "c"], 0.0),
-        (["a", "b", "c"], ["a", "b", "c"], 0.0),
-        (["fetch the rows", "sum them up"], ["Sum them up."], 0.0),
-        (["send the weekly mail to ann"], ["send a weekly mail to ann"], 0.0),  # nearly the same words
-        (["a"], [], 0.0),
-        (["a", "b", "c"], [], 0.0),
-        ([], [], 0.0),
-        (["a", "b", "c"], ["x", "y", "z"], 1.0),
-        (["a", "b", "c", "d"], ["b", "x", "c", "d"], 0.25),
-        (["a", "b", "c", "d"], ["d", "c", "b", "a"], 0.75),
-    ],
-)
-def test_the_drift_of_a_plan_is_measured(before: list[str], after: list[str], drift: float) -> None:
-    """What is done may go; what is left is expected to stay, in its order."""
-    assert drift_between(before, after) == pytest.approx(drift)
-
-
 async def test_the_plan_on_the_scratchpad_is_shown_rewritten_and_on_record() -> None:
     """Each request shows the plan of the last answer; a resumed run has it from the record."""
     model = ScriptedModel(
@@ -287,32 +266,11 @@ async def test_the_plan_on_the_scratchpad_is_shown_rewritten_and_on_record() -> 
     assert [blocks(prompt)["plan"] for prompt in model.prompts[1:]] == [["load b", "join"], ["join"], ["check", "mail"]]
     notes = [json.loads(event.notes) for event in events if isinstance(event, dagrun.PlannerCalled) and event.notes]
     assert [note["plan"] for note in notes] == [["load b", "join"], ["join"], ["check", "mail"], []]
-    assert notes[-1]["drifts"] == [0.0, 1.0, 0.0]
     past = await dagrun.replay("r", journal=journal)
     assert json.loads(past.graph.planner_notes) == notes[-1]
     form = model.requests[0].form
     assert form is not None
     assert list(form.schema["properties"])[:2] == ["thought", "plan"]
-
-
-async def test_a_plan_that_drifts_twice_goes_to_a_person() -> None:
-    """One change of mind is what results are for; two in a row are no plan."""
-    answers = [planned("a", "b", "c"), planned("b", "x", "y"), planned("c", "p", "q"), stops("goal_met")]
-
-    planner = StepwisePlanner(ScriptedModel(*answers), keeps_plan=True, max_drift=0.5)
-    result = await dagrun.run(goal="g", planner=planner, tools=[find])
-    assert (result.status, len(result.steps)) == (dagrun.Status.ESCALATED, 2)
-    assert "the plan drifts: 1.00 and 1.00" in result.reason
-
-    lax = StepwisePlanner(ScriptedModel(*answers), keeps_plan=True)
-    assert (await dagrun.run(goal="g", planner=lax, tools=[find])).status is dagrun.Status.SUCCEEDED
-
-
-def test_a_limit_of_drift_needs_a_plan() -> None:
-    with pytest.raises(ContractError, match="keeps_plan"):
-        StepwisePlanner(ScriptedModel(), max_drift=0.5)
-    with pytest.raises(ContractError, match="from 0 to 1"):
-        StepwisePlanner(ScriptedModel(), keeps_plan=True, max_drift=1.5)
 
 
 # A failed review -----------------------------------------------------------------------------------------------------

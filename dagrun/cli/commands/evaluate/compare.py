@@ -80,7 +80,7 @@ the comparison; 130 Ctrl-C has. What was found before is reported.
 @options.combined(options.tools, options.planner, options.model_options, options.verbose, options.directory)
 @options.as_json
 def compare(*, paths: tuple[str, ...], **flags: Any) -> int:
-    """Carry out golden tasks by several ways, and compare success, time, tokens, cost and drift.
+    """Carry out golden tasks by several ways, and compare success, time, tokens and cost.
 
     The cases are those of dagrun eval that have a goal; those with a plan are left out. Every way meets each of them in
     the same worlds with the same seeds, so runs are compared in pairs. For each two ways, a verdict says what can be
