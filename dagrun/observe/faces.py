@@ -30,7 +30,7 @@ def report(
         source: A `RunResult`, a `Replayed`, a `Run` that goes on, a plan (checked or not), or the content of a
             ``run.json``.
         path: The file to write; `None` to return the report as text.
-        format: ``html``, ``svg``, ``png``, ``json``, ``markdown``, ``perfetto``, ``dot`` or ``mermaid``; `None` for
+        format: ``html``, ``svg``, ``png``, ``json``, ``markdown``, ``dot`` or ``mermaid``; `None` for
             what the ending of *path* says, or else ``html``.
         values: How much of arguments and outputs is in it: ``none``, ``short`` or ``full``; see `view_of`.
         title: The heading; empty for the goal.

@@ -6,7 +6,6 @@ import gzip
 import json
 import re
 from importlib.resources import files
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -212,19 +211,6 @@ def test_secrets_are_in_no_form(form: str) -> None:
     assert [word for word in LEAKS if word in text] == []
 
 
-def test_perfetto_has_lanes_that_do_not_overlap() -> None:
-    """One for each call that ran at once; instants for splices and questions."""
-    trace = json.loads(make_report(view_of(at_once(rich).past), "perfetto"))["traceEvents"]
-    slices = [event for event in trace if event["ph"] == "X"]
-
-    assert len(slices) == 18
-    assert {event["tid"] for event in slices} == {1, 2, 3}
-    for lane in (1, 2, 3):
-        spans = sorted((event["ts"], event["ts"] + event["dur"]) for event in slices if event["tid"] == lane)
-        assert all(before[1] <= after[0] for before, after in pairwise(spans))
-    assert [event["name"] for event in trace if event["ph"] == "i"] == ["revision 1", "question"]
-
-
 def test_png_is_a_picture() -> None:
     """Twice as fine as a screen."""
     pytest.importorskip("resvg_py")
@@ -258,6 +244,6 @@ def test_what_is_no_run_has_no_report(wrong: Any) -> None:
 
 def test_form_of_a_file_is_that_of_its_ending() -> None:
     """Whatever the case."""
-    names = ["a.html", "a.SVG", "a.perfetto.json", "a.json", "a.md", "a.txt"]
+    names = ["a.html", "a.SVG", "a.json", "a.md", "a.txt"]
 
-    assert [form_of(name) for name in names] == ["html", "svg", "perfetto", "json", "markdown", ""]
+    assert [form_of(name) for name in names] == ["html", "svg", "json", "markdown", ""]

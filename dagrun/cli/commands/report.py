@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dagrun.observe.view.shape import RunView
 
 # As in `dagrun.observe.report.report` and `dagrun.model.secrets.patterns`, which are not loaded to print the help.
-FORMS: Final = ("html", "svg", "png", "json", "markdown", "perfetto", "dot", "mermaid")
+FORMS: Final = ("html", "svg", "png", "json", "markdown", "dot", "mermaid")
 PERSONAL: Final = ("email", "phone", "iban", "card")
 
 EPILOG: Final = """
@@ -114,8 +114,7 @@ def _write(target: ReportFile, view: RunView, style: ReportStyle, to: tuple[Data
     else:
         data.text(str(target.path))
     if size > LARGE:
-        hint = "--values none makes it smaller, and -f perfetto is for very large runs"
-        click.echo(f"the report has {size / 1e6:.0f} MB; {hint}", err=True)
+        click.echo(f"the report has {size / 1e6:.0f} MB; --values none makes it smaller", err=True)
     if flags["is_opened"]:
         click.launch(target.path.as_uri())
 
@@ -130,7 +129,7 @@ def _to_stdout(report: bytes, form: str, data: Data) -> None:
 
 
 def _name(view: RunView, form: str | None) -> str:
-    endings = {"markdown": "md", "perfetto": "perfetto.json", "mermaid": "mmd"}
+    endings = {"markdown": "md", "mermaid": "mmd"}
     return f"{view['run']['id'] or 'run'}.{endings.get(form or 'html', form or 'html')}"
 
 

@@ -77,7 +77,6 @@ _MARKS: Final = {
     "html": b'content="dagrun report ',
     "svg": b"dagrun",
     "json": b'"schema_version"',
-    "perfetto": b'"traceEvents"',
     "png": b"\x89PNG",
     "markdown": b"## ",
     "dot": b"digraph run",

@@ -15,10 +15,9 @@ from dagrun.observe.picture.text_graph import dot, mermaid
 from dagrun.observe.picture.timeline_svg import draw_timeline
 from dagrun.observe.report.markdown import markdown
 from dagrun.observe.report.page import report_page
-from dagrun.observe.report.perfetto import trace_events
 from dagrun.observe.report.sections import title_of
 
-Form = Literal["html", "svg", "png", "json", "markdown", "perfetto", "dot", "mermaid"]
+Form = Literal["html", "svg", "png", "json", "markdown", "dot", "mermaid"]
 FORMS: Final = get_args(Form)
 Part = Literal["graph", "timeline", "both"]
 
@@ -27,7 +26,6 @@ ENDINGS: Final = {
     ".htm": "html",
     ".svg": "svg",
     ".png": "png",
-    ".perfetto.json": "perfetto",
     ".json": "json",
     ".md": "markdown",
     ".dot": "dot",
@@ -92,8 +90,6 @@ def make_report(view: Mapping[str, Any], form: str = "html", style: ReportStyle 
             text = json.dumps(view, ensure_ascii=False, indent=1) + "\n"
         case "markdown":
             text = markdown(view)
-        case "perfetto":
-            text = json.dumps(trace_events(view), ensure_ascii=False, separators=(",", ":")) + "\n"
         case "dot":
             text = dot(view, style.max_boxes)
         case "mermaid":
