@@ -192,6 +192,10 @@ class Frontier:
         if self.on_room is not None and self._total is not None:
             self._total.waiting.setdefault(self, self.on_room)
 
+    def is_blocked(self, node: Node) -> bool:
+        """Whether a ready step cannot start before a slot becomes free."""
+        return any(cap.is_full for cap in (*node.caps, *((self._total,) if self._total is not None else ())))
+
     def release(self, node: Node) -> None:
         """Return the slots of a step that was taken."""
         if self.priorities is None:

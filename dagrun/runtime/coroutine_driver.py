@@ -117,7 +117,8 @@ _WAITING: Final = frozenset(
     ("asyncio.tasks", "asyncio.taskgroups", "anyio._backends._asyncio", "dagrun.executors.threads")
 )
 _NAMES: Final = frozenset(("self", "fs", "fut", "worker", "job"))
-_MOMENT: Final = 0.005  # seconds in which what was killed just now ends
+_MOMENT: Final = 0.001  # seconds
+_MOMENTS: Final = 5  # in which what was killed just now ends
 _MAX_NAMES: Final = 3
 
 Tell = Callable[[], object]
@@ -254,9 +255,11 @@ def _task(task: asyncio.Task[Any]) -> Leftover:
 
 
 def going_on(left: Mapping[int, Leftover]) -> dict[int, Leftover]:
-    """Return those that still go on. What was killed just now gets a moment to end."""
-    if any(one.goes_on() for one in left.values()):
-        time.sleep(_MOMENT)
+    """Return those that still go on. A program that was killed just now gets a moment to end, which blocks the loop."""
+    programs = [one for one in left.values() if one.kind == "program"]
+    for _ in range(_MOMENTS):
+        if any(one.goes_on() for one in programs):
+            time.sleep(_MOMENT)
     return {key: one for key, one in left.items() if one.goes_on()}
 
 

@@ -17,6 +17,7 @@ import pytest
 import dagrun
 from dagrun import Plan, Policy, RetryRule, Status, Step
 from dagrun.model.tool import make_tool
+from dagrun.runtime import coroutine_driver
 from dagrun.runtime.steps import kept_places
 from small_tools import ONCE
 
@@ -310,6 +311,86 @@ def test_a_run_that_waits_for_such_a_place_alone_ends(monkeypatch: pytest.Monkey
     assert result.reason == (
         "ceiling on what runs at once: step first was told to stop, and left 1 thread; second waits"
     )
+
+
+def test_a_step_that_waits_for_its_next_attempt_waits_for_no_place(
+    monkeypatch: pytest.MonkeyPatch, over: threading.Event
+) -> None:
+    """A run without a limit is not ended for one, however long a step waits after a failure."""
+    monkeypatch.setattr(kept_places, "PATIENCE", 0.1)
+    monkeypatch.setattr(kept_places, "TIMES", 0)
+    calls: list[int] = []
+
+    def waits() -> None:
+        over.wait(30)
+
+    async def flaky() -> int:
+        calls.append(1)
+        if len(calls) == 1:
+            raise dagrun.ToolError("busy", retryable=True, retry_after=1.0)
+        return len(calls)
+
+    first = Step(id="first", tool="waits", timeout=0.1, on_failure="default", default=0, retry=ONCE)
+    plan = Plan(steps=[first, Step(id="flaky", tool="flaky")])
+    tools = [make_tool(waits, effect="read"), make_tool(flaky, effect="read")]
+    result = dagrun.run_sync(plan, tools=tools, policy=Policy(grace=0.1, retry=RetryRule(max_attempts=2)))
+
+    assert (result.status, len(calls)) == (Status.SUCCEEDED, 2)
+
+
+class _Refused(Exception):
+    status_code = 429
+
+
+@pytest.mark.parametrize("has_fallback", [False, True])
+def test_a_provider_counts_out_the_calls_alone_that_it_has_counted_in(has_fallback: bool) -> None:
+    """Its window may be made while a call goes on, and the next call of the step may be one of another tool."""
+    refused: list[int] = []
+    beside: list[int] = []
+
+    async def query(n: int) -> int:
+        if n == 1:
+            await asyncio.to_thread(time.sleep, 0.8)
+        elif n == 2 and not refused:
+            refused.append(n)
+            raise _Refused
+        elif n == 3:
+            await asyncio.sleep(1.0)
+        return n
+
+    async def other(n: int) -> int:
+        beside.append(engine._shared.windows["tool query"].in_flight)
+        return n
+
+    engine = dagrun.Engine()
+
+    async def main() -> tuple[Status, dict[str, int]]:
+        stuck = {"fallback": "other"} if has_fallback else {"on_failure": "default", "default": 0}
+        first = Step(id="first", tool="query", args={"n": 1}, timeout=0.1, retry=ONCE, **stuck)
+        refuses = Step(id="refuses", tool="query", args={"n": 2}, depends_on=[] if has_fallback else ["first"])
+        last = Step(id="last", tool="query", args={"n": 3}, depends_on=["refuses", "first"])
+        tools = [make_tool(function, effect="read") for function in (query, other)]
+        policy = Policy(grace=0.1, retry=RetryRule(max_attempts=3, first_delay=0.01))
+        async with engine:
+            result = await engine.run(Plan(steps=[first, refuses, last]), tools=tools, policy=policy)
+            return result.status, {name: window.in_flight for name, window in engine._shared.windows.items()}
+
+    assert asyncio.run(main()) == (Status.SUCCEEDED, {"tool query": 0})
+    assert beside == ([1] if has_fallback else [])
+
+
+def test_only_programs_get_a_moment_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It blocks the loop, and a thousand calls may be stopped at once."""
+    slept: list[float] = []
+    monkeypatch.setattr("dagrun.runtime.coroutine_driver.time.sleep", slept.append)
+
+    def left(kind: Any) -> dict[int, Any]:
+        return {1: coroutine_driver.Leftover(kind, "", lambda: True, lambda _: None)}
+
+    assert [len(coroutine_driver.going_on(left(kind))) for kind in ("task", "thread")] == [1, 1]
+    assert not slept
+    coroutine_driver.going_on(left("program"))
+    assert 0 < sum(slept) <= 0.01
 
 
 def test_the_place_in_an_engine_is_free_when_its_run_has_ended(over: threading.Event) -> None:

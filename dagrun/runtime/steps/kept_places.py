@@ -9,11 +9,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from anyio.lowlevel import current_token
 
+from dagrun.graph.node import Node
+from dagrun.graph.provider_window import ProviderWindow
 from dagrun.model.outcome import State, Status
 from dagrun.runtime.backend import call_soon, named_loop
 from dagrun.runtime.coroutine_driver import Leftover, in_words
@@ -24,6 +27,14 @@ from dagrun.runtime.steps.provider_limits import provider_of
 
 PATIENCE: Final = 60.0  # seconds
 TIMES: Final = 10
+
+
+@dataclass(slots=True)
+class _Place:
+    """What is kept. After a fallback or a first refusal, the step has another window than that which has counted it."""
+
+    left: set[Leftover]
+    window: ProviderWindow | None
 
 
 class KeptPlaces:
@@ -43,13 +54,14 @@ class KeptPlaces:
         self._windows = parts.windows
         self._alarms = alarms
         self._running = running
-        self._kept: dict[Slot, set[Leftover]] = {}
+        self._kept: dict[Slot, _Place] = {}
         self._token = current_token()
 
     def keep(self, slot: Slot, left: Collection[Leftover]) -> None:
         """Keep the place of an attempt that has ended until all of *left* has ended."""
-        self._kept[slot] = set(left)
-        if (window := self._windows.get(provider_of(slot.node))) is not None:
+        window = self._windows.get(provider_of(slot.node, slot.tool))
+        self._kept[slot] = _Place(set(left), window)
+        if window is not None:
             window.in_flight += 1
         for one in left:
             one.on_end(partial(call_soon, self._token, partial(self._ended, slot, one)))
@@ -58,36 +70,43 @@ class KeptPlaces:
         self._look_in(seconds, slot)
 
     def _ended(self, slot: Slot, one: Leftover) -> None:
-        left = self._kept.get(slot)
-        if left is None:
+        place = self._kept.get(slot)
+        if place is None:
             return  # the run has ended
-        left.discard(one)
-        if not left:
+        place.left.discard(one)
+        if not place.left:
             self._release(slot)
             with named_loop():
                 self._up.settle_down()
 
     def _release(self, slot: Slot) -> None:
-        del self._kept[slot]
+        place = self._kept.pop(slot)
         self._frontier.release(slot.node)
-        if (window := self._windows.get(provider_of(slot.node))) is not None:
-            window.in_flight -= 1
-            window.offer()
+        if place.window is not None:
+            place.window.in_flight -= 1
+            place.window.offer()
 
     def _look_in(self, seconds: float, slot: Slot) -> None:
         self._alarms.at(self._now() + seconds, partial(self._end_if_stuck, slot, seconds))
 
     def _end_if_stuck(self, slot: Slot, seconds: float) -> None:
-        """End the run, if nothing runs, and a step waits for the place that *slot* has left behind (rule 2)."""
+        """End the run, if nothing runs, and each ready step waits for a place, as *slot* has left one (rule 2)."""
         if slot not in self._kept:
             return
-        waiting = [node.id for node in self._graph.nodes.values() if node.state is State.READY]
-        if self._running or not waiting:
+        waiting = [node for node in self._graph.nodes.values() if node.state is State.READY]
+        if self._running or not waiting or not all(map(self._is_blocked, waiting)):
             self._look_in(seconds, slot)
             return
-        what = in_words(self._kept[slot])
-        reason = f"ceiling on what runs at once: step {slot.node.id} was told to stop, and {what}; {waiting[0]} waits"
+        what = in_words(self._kept[slot].left)
+        reason = (
+            f"ceiling on what runs at once: step {slot.node.id} was told to stop, and {what}; {waiting[0].id} waits"
+        )
         self._up.stop(Status.OVER_BUDGET, reason)
+
+    def _is_blocked(self, node: Node) -> bool:
+        """Whether a ready step needs a place that is taken, and does not only wait for the time of its next attempt."""
+        window = self._windows.get(provider_of(node))
+        return self._frontier.is_blocked(node) or (window is not None and window.room() == 0)
 
     def release_all(self) -> None:
         """Release all places: the run has ended."""

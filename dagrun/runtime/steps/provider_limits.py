@@ -23,6 +23,7 @@ from dagrun.graph.node import Node
 from dagrun.graph.provider_window import Bucket, ProviderWindow
 from dagrun.model.outcome import Outcome, State
 from dagrun.model.policy import Policy
+from dagrun.model.toolbox import AnyTool
 from dagrun.runtime.deadlines import Alarms
 from dagrun.runtime.slot import Slot
 from dagrun.runtime.upcalls import Upcalls
@@ -178,7 +179,7 @@ def _calls_of(running: Collection[Slot]) -> Iterator[Slot]:
             yield second.slot
 
 
-def provider_of(node: Node) -> str:
-    """Return the name of the provider of a step (rule 1)."""
+def provider_of(node: Node, tool: AnyTool | None = None) -> str:
+    """Return the name of the provider of a step (rule 1), or of a call of it with another *tool* than its next one."""
     pool = node.plan.pool
-    return f"pool {pool}" if pool is not None else f"tool {node.tool.name}"
+    return f"pool {pool}" if pool is not None else f"tool {(tool or node.tool).name}"
