@@ -1,4 +1,4 @@
-"""Runs that other processes carry out: `submit`, `follow`, `cancel` and `requeue`."""
+"""Runs that other processes carry out: `submit`, `follow`, `cancel`, `requeue` and `leave_answer`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,32 @@ from functools import partial
 from secrets import token_hex
 from typing import Any, Final, Unpack
 
+import anyio
+
 from dagrun.api.checking import AnyPlan, CheckedPlans, first_plan, toolbox_of
 from dagrun.api.engine import stored_inputs
 from dagrun.api.options import SubmitOptions, lists_options, must_fit, must_make_sense
 from dagrun.api.record_opening import Descent, held_tape, opening_of, sealer_of
 from dagrun.checks.checked_plan import CheckedPlan, empty_plan
-from dagrun.errors import ContractError, RunHeld, RunNotFound
+from dagrun.errors import AnswerRefused, ContractError, RunHeld, RunNotFound
 from dagrun.journal.following import RecordFollower
 from dagrun.journal.queue import Queues, QueueTicket, RunQueue
 from dagrun.model.codec.event_codec import decode, encode, events_of
-from dagrun.model.event import Event, Opening, RunEnded, RunResumed, RunStarted, RunStopping, RunSuspended
+from dagrun.model.event import (
+    Event,
+    Opening,
+    QuestionAnswered,
+    QuestionAsked,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    RunStopping,
+    RunSuspended,
+)
 from dagrun.model.journal import Held, Journal, MarksRecords
 from dagrun.model.outcome import Status
 from dagrun.model.policy import Policy
-from dagrun.model.question import ControlLetter
+from dagrun.model.question import Answer, AnswerLetter, ControlLetter, standing
 from dagrun.model.redaction.records import as_shown, redactor_of
 from dagrun.model.secrets.secret import NO_SECRETS, secrets_from
 from dagrun.model.value import to_json
@@ -163,6 +175,41 @@ async def requeue(run_id: str, *, journal: Journal) -> bool:
     return await queue_of(journal).put_back(run_id)
 
 
+async def leave_answer(journal: Journal, run_id: str, question: str, answer: Answer, *, seconds: float = 2.0) -> bool:
+    """Leave an answer for a run, and find out whether it counts: the first one does, and any other is refused.
+
+    Args:
+        journal: The journal that has the record of the run.
+        run_id: The run.
+        question: The id of the question; the answer fits it.
+        answer: The answer.
+        seconds: How long the process that holds the run, if there is one, has to take the answer.
+
+    Returns:
+        Whether it counts: it is on record, or lies in the journal of a run that nobody holds. False if the process at
+        the run has not taken it yet.
+
+    Raises:
+        AnswerRefused: The question was answered already, and the message says how; or it needs no answer any more.
+        RunNotFound: There is no such run.
+    """
+    letter = AnswerLetter.of(question, answer, await journal.answer_key(run_id))
+    await journal.post(run_id, letter.model_dump_json().encode())
+    follower, closed, until = RecordFollower(journal, run_id), None, anyio.current_time() + seconds
+    while True:
+        is_held = (await held_run(journal, run_id)).is_held  # before the last records are read
+        for event in (decode(line.text) for line in await follower.news()):
+            if isinstance(event, QuestionAsked) and event.question.id == question:
+                closed = None
+            elif isinstance(event, QuestionAnswered) and event.question == question:
+                closed = event
+        if closed is not None:
+            _must_be(answer, closed)
+        if closed is not None or not is_held or anyio.current_time() >= until:
+            return closed is not None or not is_held
+        await follower.wait()
+
+
 async def held_run(journal: Journal, run_id: str) -> Held:
     """Return which process holds a run.
 
@@ -196,6 +243,14 @@ async def _stop_on_record(run_id: str, journal: Journal, reason: str, by: str) -
     except RunHeld:
         return False
     return True
+
+
+def _must_be(answer: Answer, closed: QuestionAnswered) -> None:
+    stands = closed.answer
+    if stands is None:
+        raise AnswerRefused(f"it needs no answer any more: {closed.reason}")
+    if (stands.choice, stands.by) != (answer.choice, answer.by):  # the rest may be redacted on record
+        raise AnswerRefused(standing(stands))
 
 
 def queue_of(journal: Journal) -> RunQueue:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from dagrun.errors import AnswerRefused, JournalFailed, RunNotFound, shorten
 from dagrun.model.journal import Line
-from dagrun.model.question import AnswerLetter, read_letter, standing
 
 if TYPE_CHECKING:
     from dagrun.model.event import Event
@@ -84,20 +83,14 @@ def check_first(text: bytes, others: Iterable[bytes]) -> None:
     Raises:
         AnswerRefused: There is an answer; the message says which.
     """
-    mine = _answer_in(text)
+    from dagrun.model.question import answer_in, standing  # its models of letters would slow the start of commands
+
+    mine = answer_in(text)
     if mine is None:
         return
-    for other in filter(None, map(_answer_in, others)):
+    for other in filter(None, map(answer_in, others)):
         if (other.question, other.key) == (mine.question, mine.key) and other.answer != mine.answer:
             raise AnswerRefused(standing(other.answer))
-
-
-def _answer_in(text: bytes) -> AnswerLetter | None:
-    try:
-        letter = read_letter(text)
-    except ValueError:
-        return None
-    return letter if isinstance(letter, AnswerLetter) else None
 
 
 class Readable(ABC):

@@ -246,3 +246,12 @@ def read_letter(text: bytes) -> AnswerLetter | ControlLetter:
         facts = None  # the error of the model says more
     is_order = isinstance(facts, dict) and "control" in facts
     return (ControlLetter if is_order else AnswerLetter).model_validate_json(text)
+
+
+def answer_in(text: bytes) -> AnswerLetter | None:
+    """Return the answer that the letter *text* contains, or `None`."""
+    try:
+        letter = read_letter(text)
+    except ValueError:
+        return None
+    return letter if isinstance(letter, AnswerLetter) else None

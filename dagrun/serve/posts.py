@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import anyio
 from starlette.responses import JSONResponse, Response
 
-from dagrun.api.answering import leave_answer
+from dagrun.api.submitting import leave_answer
 from dagrun.decide.questions import fault_of
 from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound, StepNotFound, shorten
 from dagrun.model.journal import Journal

@@ -352,12 +352,12 @@ def paying(journal: Journal, **options: Any) -> Any:
     return dagrun.start(plan, tools=toolset(pay()), journal=journal, run_id=RUN, approver=wait_for_ever, **options)
 
 
-async def _asked(client: Client) -> dict[str, Any]:
+async def _asked(client: Client, *, is_held: bool = True) -> dict[str, Any]:
     with anyio.fail_after(20):
         while not (found := (await client.get("/api/questions")).json()["questions"]):
             await anyio.sleep(0.1)
     (question,) = found
-    assert (question["run"], question["goal"], question["is_held"]) == (RUN, "pay", True)
+    assert (question["run"], question["goal"], question["is_held"]) == (RUN, "pay", is_held)
     return dict(question["question"])
 
 
@@ -390,12 +390,13 @@ async def test_a_run_of_another_process_is_answered_and_stopped(kind: str, tmp_p
         assert (answered.answer.choice, answered.answer.note, bool(answered.answer.by)) == ("approve", "ok", True)
 
 
+@real
 async def test_the_second_answer_to_a_sleeping_run_is_refused_with_the_one_that_stands() -> None:
     journal = MemoryJournal()
-    plan = Plan(steps=[Step(id="pay", tool="pay", args={"value": 1})])
+    plan = Plan(goal="pay", steps=[Step(id="pay", tool="pay", args={"value": 1})])
     assert (await dagrun.run(plan, tools=toolset(pay()), journal=journal, run_id=RUN)).status is Status.WAITING
     client = Client(page_of(journal))
-    question = await _asked(client)
+    question = await _asked(client, is_held=False)
     body = {"question": question["id"], "choice": "approve"}
     first = await client.post(f"/api/runs/{RUN}/answers", body)
     second = await client.post(f"/api/runs/{RUN}/answers", {**body, "choice": "deny"})

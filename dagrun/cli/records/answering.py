@@ -10,8 +10,8 @@ from typing import Any, Final, cast
 import anyio
 import click
 
-from dagrun.api.answering import leave_answer
 from dagrun.api.replaying import Replayed
+from dagrun.api.submitting import leave_answer
 from dagrun.cli.records.next_steps import answer_command, waits_for
 from dagrun.cli.records.queued_runs import open_row
 from dagrun.cli.records.record_place import wait

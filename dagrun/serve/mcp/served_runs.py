@@ -20,10 +20,10 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
-from dagrun.api.answering import leave_answer
 from dagrun.api.checking import check
 from dagrun.api.engine import Engine
 from dagrun.api.replaying import Replayed, replay
+from dagrun.api.submitting import leave_answer
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.questions import fault_of
 from dagrun.errors import AnswerRefused, DagrunError, PlanRefused, shorten

@@ -11,7 +11,7 @@ import pytest
 import dagrun
 from crash_process import RUN
 from dagrun import Answer, MemoryJournal, Plan, Question, Status, Step
-from dagrun.api.answering import leave_answer
+from dagrun.api.submitting import leave_answer
 from dagrun.errors import AnswerRefused, QuestionNotFound
 from dagrun.model.journal import Letter
 from dagrun.model.question import AnswerLetter
