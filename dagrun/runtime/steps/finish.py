@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from dagrun.decide.run_status import status_of
+from dagrun.decide.waiting_time import only_waiting
 from dagrun.errors import ValueRefused
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.graph.waiting_time import only_waiting
 from dagrun.model.outcome import State, Status
 from dagrun.model.value import encode, store_text, to_json
 from dagrun.runtime.deadlines import Alarms

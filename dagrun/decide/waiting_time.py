@@ -2,15 +2,18 @@
 
 1. A question is open, and nothing else goes on: no call, no review, no planner. A call whose tool asks in its middle
    does not go on meanwhile.
-2. The delay before another attempt belongs to it, if a question is open then.
-3. So it is the same for a run that was resumed, and for one that is looked at later.
+2. A tool that is asked whether its call took effect goes on, until its "no" would count.
+3. The delay before another attempt belongs to it, if a question is open then.
+4. So it is the same for a run that was resumed, and for one that is looked at later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import TypeAlias
 
+from dagrun.decide.questions import seconds_until_no_counts
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.event import PlannerAsked, PlannerCalled, QuestionAnswered, QuestionAsked, RunResumed
 from dagrun.model.question import Asked, Question
@@ -26,7 +29,7 @@ def only_waiting(graph: LiveGraph, now: float) -> tuple[float, bool]:
         now: Seconds since its start.
     """
     waited, last, going_on, asked = 0.0, 0.0, 0, 0
-    for at, more, opened in sorted(_changes(graph)):
+    for at, more, opened in sorted(change for change in _changes(graph) if change[0] <= now):
         waited += at - last if asked > 0 and going_on <= 0 else 0.0
         last, going_on, asked = at, going_on + more, asked + opened
     is_waiting = asked > 0 and going_on <= 0
@@ -39,15 +42,18 @@ def _changes(graph: LiveGraph) -> Iterator[_Change]:
         yield attempt.started, 1, 0
         if attempt.ended is not None and not (attempt is node.latest and node.is_under_review):
             yield attempt.ended, -1, 0
-    asked: dict[str, int] = {}
+    asked: dict[str, tuple[int, float]] = {}  # how much more goes on while it is open, and until when at most
     planning = 0
     for event in graph.rare:
         match event:
             case QuestionAsked(question=question):
-                asked[question.id] = stopped = int(_is_amid_call(question))
-                yield event.at, -stopped, 1
+                more, seconds = _meanwhile(graph, question)
+                asked[question.id] = more, event.at + seconds
+                yield event.at, more, 1
             case QuestionAnswered():
-                yield event.at, asked.pop(event.question, 0), -1
+                more, until = asked.pop(event.question, (0, inf))
+                yield min(event.at, until), -more, 0
+                yield event.at, 0, -1
             case PlannerAsked():
                 planning += 1
                 yield event.at, 1, 0
@@ -57,7 +63,10 @@ def _changes(graph: LiveGraph) -> Iterator[_Change]:
             case RunResumed():  # a call of the planner that was cut off has no end on record
                 yield event.at, -planning, 0
                 planning = 0
+    yield from ((until, -more, 0) for more, until in asked.values())
 
 
-def _is_amid_call(question: Question) -> bool:
-    return question.kind is Asked.INPUT and bool(question.step) and not question.name
+def _meanwhile(graph: LiveGraph, question: Question) -> tuple[int, float]:
+    if question.kind is Asked.EFFECT and question.step in graph.nodes:
+        return 1, seconds_until_no_counts(graph.nodes[question.step])
+    return -(question.kind is Asked.INPUT and bool(question.step) and not question.name), inf  # its tool asks
