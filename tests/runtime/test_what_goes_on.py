@@ -350,12 +350,12 @@ def test_a_provider_counts_out_the_calls_alone_that_it_has_counted_in(has_fallba
 
     async def query(n: int) -> int:
         if n == 1:
-            await asyncio.to_thread(time.sleep, 0.8)
+            await asyncio.to_thread(time.sleep, 1.5)
         elif n == 2 and not refused:
             refused.append(n)
             raise _Refused
         elif n == 3:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(2.0)  # until the thread has ended
         return n
 
     async def other(n: int) -> int:
@@ -366,7 +366,7 @@ def test_a_provider_counts_out_the_calls_alone_that_it_has_counted_in(has_fallba
 
     async def main() -> tuple[Status, dict[str, int]]:
         stuck = {"fallback": "other"} if has_fallback else {"on_failure": "default", "default": 0}
-        first = Step(id="first", tool="query", args={"n": 1}, timeout=0.1, retry=ONCE, **stuck)
+        first = Step(id="first", tool="query", args={"n": 1}, timeout=0.4, retry=ONCE, **stuck)
         refuses = Step(id="refuses", tool="query", args={"n": 2}, depends_on=[] if has_fallback else ["first"])
         last = Step(id="last", tool="query", args={"n": 3}, depends_on=["refuses", "first"])
         tools = [make_tool(function, effect="read") for function in (query, other)]
