@@ -225,6 +225,17 @@ def scopes_inside(scope: anyio.CancelScope, task: asyncio.Task[object]) -> list[
     return scopes
 
 
+def ends_program(coroutine: Any) -> bool:
+    """Whether a suspended *coroutine* waits where anyio ends a program: its clean-up kills it when it is cancelled."""
+    names = ("anyio._backends._asyncio", "anyio._backends._trio")
+    codes = [module.Process.aclose.__code__ for module in filter(None, map(sys.modules.get, names))]
+    while coroutine is not None:
+        if getattr(coroutine, "cr_code", None) in codes:
+            return True
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
+    return False
+
+
 def cancel_status() -> Any:
     """Return the state of the innermost cancel scope of the running task of trio."""
     import trio

@@ -45,21 +45,22 @@ class Suspended:
         scope: The scope around it; a scope that is told to stop means the coroutine.
 
     Attributes:
+        coroutine: The coroutine.
         was_interrupted: Whether the loop has thrown anything into it, such as a cancellation.
     """
 
-    __slots__ = ("_context", "_coroutine", "_got", "_scope", "was_interrupted")
+    __slots__ = ("_context", "_got", "_scope", "coroutine", "was_interrupted")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], context: Context, got: Any, scope: StopScope) -> None:
-        self._coroutine = coroutine
+        self.coroutine = coroutine
         self._context = context
         self._got = got
         self._scope = scope
         self.was_interrupted = False
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        coroutine, run, scope = self._coroutine, self._context.run, self._scope
-        scope.look = self._leftovers
+        coroutine, run, scope = self.coroutine, self._context.run, self._scope
+        scope.driver = self
         error: BaseException | None = None
         sent: Any = None
         try:
@@ -83,13 +84,13 @@ class Suspended:
                 except StopIteration as stop:
                     return stop.value
         finally:
-            error = sent = scope.look = None  # its traceback leads back to this frame
+            error = sent = scope.driver = None  # its traceback leads back to this frame
             if scope.cutoff is not None:
                 scope.leave()
 
-    def _leftovers(self) -> dict[int, Leftover]:
+    def leftovers(self) -> dict[int, Leftover]:
         """Return what the coroutine waits for now, and could leave behind."""
-        return find_leftovers(self._coroutine, self._got)
+        return find_leftovers(self.coroutine, self._got)
 
     def _drop(self) -> None:
         """Close the coroutine, and let the loop forget the tasks for which it waits.
@@ -97,9 +98,9 @@ class Suspended:
         Raises:
             StillRunning: Always.
         """
-        left = self._scope.left = self._leftovers() | self._scope.left
+        left = self._scope.left = self.leftovers() | self._scope.left
         try:
-            self._coroutine.close()
+            self.coroutine.close()
         except BaseException as error:
             raise StillRunning("it would not stop, and not be closed either") from error
         finally:

@@ -9,9 +9,8 @@
 4. Code inside a shield of its own is not reached; it is cancelled once when it has left the shield.
 5. Only a driven coroutine (`dagrun.runtime.coroutine_driver`) has a grace period. Our own code in the scope is
    cancelled at every await at once. Whoever drives a coroutine says so by `is_inside`.
-6. Code may ask for another cancellation in the grace period, on asyncio: as it waits in its clean-up in a cancel scope
-   of anyio that it has entered for that, without a deadline and without a shield. Libraries that are written for the
-   cancellation of anyio, at every await, do so to kill a program, say.
+6. Where the code ends a program of anyio, it is cancelled once more: that clean-up waits for the program, and kills it
+   when it is cancelled.
 7. anyio cancels the tasks of a group of the code in each turn of the loop, until they end. After `LAST_TURNS` that is a
    busy loop, and stops.
 
@@ -24,11 +23,10 @@ becomes a shield until the grace period is over.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import anyio
 from anyio.lowlevel import cancel_shielded_checkpoint
@@ -37,6 +35,7 @@ from dagrun.runtime.backend import (
     calm,
     can_be_cancelled_now,
     cancel_status,
+    ends_program,
     is_asyncio,
     is_being_cancelled,
     is_cancellation,
@@ -57,6 +56,15 @@ def _nothing() -> None:
     pass
 
 
+class Driver(Protocol):
+    """What drives a coroutine that waits: `dagrun.runtime.coroutine_driver.Suspended`."""
+
+    coroutine: Any
+
+    def leftovers(self) -> dict[int, Any]:
+        """Return what the coroutine waits for now, and could leave behind."""
+
+
 class StopScope:
     """A scope whose code can be told to stop; see the rules at the top of this file.
 
@@ -73,7 +81,7 @@ class StopScope:
         is_inside: Whether a driven coroutine runs or waits in the scope.
         is_due: Whether the driver calls `deliver` at the next await: the one cancellation could not be delivered yet,
             or there are scopes to watch.
-        look: Returns what the driven coroutine waits for and could leave behind; `None` if none waits.
+        driver: What drives the coroutine; `None` as long as none waits.
         left: What it waited for when it was told to stop, or dropped.
     """
 
@@ -83,10 +91,10 @@ class StopScope:
         "_now",
         "_on_cancelled_around",
         "cutoff",
+        "driver",
         "is_due",
         "is_inside",
         "left",
-        "look",
         "raw",
     )
 
@@ -101,7 +109,7 @@ class StopScope:
         self.cutoff: float | None = None
         self.is_inside = False
         self.is_due = False
-        self.look: Callable[[], dict[int, Any]] | None = None
+        self.driver: Driver | None = None
         self.left: dict[int, Any] = {}
         self._awaits_left = LAST_AWAITS
         self._grace = grace
@@ -157,10 +165,13 @@ class StopScope:
         """Take back what is left of the cancellation: the coroutine has ended, or was dropped."""
         self.is_due = False
 
+    def _ends_program(self) -> bool:
+        return self.driver is not None and ends_program(self.driver.coroutine)
+
     def _look(self) -> None:
         """Find out what the coroutine could leave behind, before a cancellation changes what it waits for."""
-        if self.look is not None:
-            self.left = self.look() | self.left
+        if self.driver is not None:
+            self.left = self.driver.leftovers() | self.left
 
 
 class _AsyncioStopScope(StopScope):
@@ -217,14 +228,8 @@ class _AsyncioStopScope(StopScope):
         elif self._known is None:
             if not self._is_shielded():
                 self._cancel()
-        elif self._cancels <= LAST_AWAITS and self._wants_more(scopes_inside(self.raw, self._task)):
+        elif self._cancels <= LAST_AWAITS and self._ends_program() and not self._is_shielded():
             self._cancel()
-
-    def _wants_more(self, scopes: list[Any]) -> bool:
-        """Whether code in *scopes* waits to be cancelled once more (rule 6)."""
-        if any(scope.shield or scope.cancel_called for scope in scopes):
-            return False
-        return any(scope not in (self._known or ()) and scope.deadline == math.inf for scope in scopes)
 
     def hit(self, error: BaseException) -> None:
         if self.cutoff is None:
@@ -279,10 +284,10 @@ class _AsyncioStopScope(StopScope):
 
     def _calm(self, turns: int) -> None:
         """Let anyio cancel the tasks of a group of the coroutine no more, after so many *turns* of the loop."""
-        if self.look is not None and turns:
+        if self.driver is not None and turns:
             self._task.get_loop().call_soon(self._calm, turns - 1)
-        elif self.look is not None:
-            tasks = [one.task for one in self.look().values() if one.task is not None]
+        elif self.driver is not None:
+            tasks = [one.task for one in self.driver.leftovers().values() if one.task is not None]
             for task in (self._task, *tasks):
                 calm(scopes_inside(self.raw, task))
 
@@ -327,6 +332,8 @@ class _TrioStopScope(StopScope):
     def deliver(self) -> None:
         if self._watched is not None and any(scope.cancel_called for scope in self._watched):
             self.raw.shield = self.is_due = False
+        elif self._watched is not None:
+            self.raw.shield = not self._ends_program()
 
     def hit(self, error: BaseException) -> None:
         if self._watched is not None:
@@ -346,8 +353,7 @@ class _TrioStopScope(StopScope):
             self._watched = scopes_above(self._status)
         if self._watched is not None:
             self.raw.deadline = self.cutoff
-            self.raw.shield = True
-            self.is_due = bool(self._watched)
+            self.raw.shield = self.is_due = True
         if is_around:
             self._on_cancelled_around()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 import anyio
@@ -810,7 +810,7 @@ async def test_a_tool_that_asks_meanwhile_asks_anew(is_stubborn: bool) -> None:
         try:
             return await context.ask("Which region?")
         finally:
-            with anyio.CancelScope(shield=True) if is_stubborn else nullcontext():
+            with anyio.CancelScope(shield=is_stubborn):
                 await anyio.sleep(5)
 
     story = Story(Step(id="a", tool="ask"), tools=[make_tool(ask, effect="read")])

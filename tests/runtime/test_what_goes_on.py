@@ -82,7 +82,7 @@ def test_a_program_of_anyio_is_killed_at_the_time_limit(loop: str) -> None:
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])  # on trio it is killed when the grace period is over
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("output", [subprocess.PIPE, None])
 def test_so_is_one_that_is_only_opened(loop: str, output: int | None) -> None:
     begun = time.monotonic()
@@ -98,15 +98,15 @@ def test_so_is_one_that_is_only_opened(loop: str, output: int | None) -> None:
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_clean_up_with_a_time_limit_of_its_own_is_cancelled_once(loop: str) -> None:
-    """As clean-up without any: a scope with a deadline bounds itself."""
+def test_clean_up_in_a_scope_of_its_own_is_cancelled_once(loop: str) -> None:
+    """As clean-up without any: HTTP clients wait in scopes of anyio, with a deadline and without."""
     done = []
 
     async def cleans_up() -> None:
         try:
             await anyio.sleep(30)
         finally:
-            with anyio.move_on_after(3):
+            with anyio.move_on_after(3), anyio.CancelScope():
                 await anyio.sleep(0.2)
                 done.append("in a scope")
             await asyncio.sleep(0.2)
