@@ -21,8 +21,8 @@ Examples:
 
 \b
 Exit codes:
-  0 the run has the answer, 2 there is no such question,
-  130 you did not answer
+  0 the answer is left for the run, 130 you did not answer,
+  2 there is no such question, or it was answered already
 """
 ANSWER: Final = """
 \b
@@ -35,8 +35,8 @@ Examples:
 
 \b
 Exit codes:
-  0 the run has the answer, 2 there is no such question,
-  130 you did not answer
+  0 the answer is left for the run, 130 you did not answer,
+  2 there is no such question, or it was answered already
 """
 
 
