@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from dagrun.errors import AnswerRefused, JournalError, QuestionNotFound
 from dagrun.graph.live_graph import LiveGraph
-from dagrun.model.event import QuestionAnswered
 from dagrun.model.journal import Letter, Tape
 from dagrun.model.question import AnswerLetter, ControlLetter, read_letter
 from dagrun.model.signature import explain
@@ -139,7 +138,8 @@ class LettersFromJournal:
         try:
             self._people.answer([reply.question], reply.answer)
         except QuestionNotFound:
-            if not self._is_late(reply.question):
+            # When the run is over, or suspended, the next process decides.
+            if self._graph.status is not None or self._people.answered(reply.question) is None:
                 self._waiting[letter.id] = (letter, reply)
                 return
             _LOG.warning("an answer from elsewhere was thrown away: its question was answered already")
@@ -148,12 +148,6 @@ class LettersFromJournal:
         if self._waiting.pop(letter.id, None) is not None:
             self._up.settle_down()  # the run has waited for it, and it may have been refused
         await self._has_used(letter)
-
-    def _is_late(self, question: str) -> bool:
-        if self._graph.status is not None:  # the run is over, or suspended: the next process decides
-            return False
-        closed = (event for event in reversed(self._graph.rare) if isinstance(event, QuestionAnswered))
-        return any(event.question == question and event.answer is not None for event in closed)
 
     async def _obey(self, letter: Letter, order: ControlLetter) -> None:
         if order.after < self._first:

@@ -24,7 +24,7 @@ from dagrun.model.contracts.received import ReceivedArguments
 from dagrun.model.contracts.schema_types import types_of
 from dagrun.model.event import QuestionAnswered
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State, Status
-from dagrun.model.question import Answer, Approver, Asked, Question, standing
+from dagrun.model.question import Answer, Approver, Asked, Question, answer_from, standing
 from dagrun.model.redaction.logs import RedactingLogger
 from dagrun.model.value import encode
 from dagrun.runtime.deadlines import Alarms
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("dagrun.run")
 
 T = TypeVar("T")
-
-YES: Final = Answer("approve")
-NO: Final = Answer("deny")
 
 TOO_LATE: Final = "nobody has answered in time"
 
@@ -373,8 +370,7 @@ class People:
 
         A plain yes or no does not say whether a call took effect: it may be meant for another question.
         """
-        is_word = isinstance(reply, bool) and question.kind is not Asked.EFFECT
-        answer = (YES if reply else NO) if is_word else None if isinstance(reply, bool) else reply
+        answer = reply if not isinstance(reply, bool) else None if question.kind is Asked.EFFECT else answer_from(reply)
         if isinstance(answer, Answer):
             fault = fault_of(question, answer)
             if not fault:
@@ -409,8 +405,7 @@ class People:
             if self._graph.status is not None:  # it may be suspended, with questions that are open
                 raise QuestionNotFound("the run has ended, or is suspended: resume it, and answer then")
             if id_ not in self._graph.questions:
-                rare = reversed(self._graph.rare)
-                closed = next((e.answer for e in rare if isinstance(e, QuestionAnswered) and e.question == id_), None)
+                closed = self.answered(id_)
                 why = standing(closed) if closed is not None else "it was answered, or has become void"
                 raise QuestionNotFound(f"there is no open question {shorten(str(id_), 60)!r}: {why}")
             questions.append(self._graph.questions[id_])
@@ -421,6 +416,11 @@ class People:
             if self._is_open(question):  # the answer to the question before may have made it void
                 self._conclude(question, kept(answer))
         self._up.settle_down()
+
+    def answered(self, question: str) -> Answer | None:
+        """Return the last answer to a question, or `None` if it has none."""
+        closed = (event for event in reversed(self._graph.rare) if isinstance(event, QuestionAnswered))
+        return next((event.answer for event in closed if event.question == question and event.answer is not None), None)
 
     def _conclude(self, question: Question, answer: Answer | None, reason: str = "") -> None:
         """Close *question*, and do what follows from the answer."""
