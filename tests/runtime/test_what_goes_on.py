@@ -158,9 +158,8 @@ async def _wait_in_threads(over: threading.Event) -> None:
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_threads_that_go_on_are_named(loop: str, over: threading.Event) -> None:
-    threading.Timer(1.5, over.set).start()  # or asyncio would wait for its own threads when the loop ends
-
     async def waits() -> None:
+        threading.Timer(3.0, over.set).start()  # or asyncio would wait for its own threads when the loop ends
         await _wait_in_threads(over)
 
     step = _stopped(waits, loop)
@@ -188,9 +187,8 @@ def test_a_client_with_a_task_of_its_own_leaves_nothing() -> None:
 
 def test_what_goes_on_has_not_been_nothing(over: threading.Event) -> None:
     """A tool that says so of a call with an effect cannot know: its thread still works."""
-    threading.Timer(1.5, over.set).start()
-
     async def pays() -> None:
+        threading.Timer(3.0, over.set).start()
         try:
             await asyncio.to_thread(over.wait, 30)
         except asyncio.CancelledError:
