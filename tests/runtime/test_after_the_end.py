@@ -91,7 +91,7 @@ async def settled(journal: MemoryJournal, answer: Answer) -> dict[str, State]:
         return running.states
 
 
-@pytest.mark.parametrize("choice", ["approve", "deny"])
+@pytest.mark.parametrize("choice", ["took_effect", "did_not"])
 async def test_a_doubt_of_a_run_that_was_cancelled_can_be_settled(choice: Any) -> None:
     """The cancellation is over with the run: else nobody could ever settle what `retry` wants settled first."""
     journal = MemoryJournal()
@@ -112,7 +112,7 @@ async def test_a_doubt_of_a_run_that_a_failure_has_stopped_can_be_settled() -> N
     async with dagrun.start(plan, tools=TOOLS, journal=journal, run_id=RUN) as running:
         result = await running.result()
     assert (result.status, running.states) == (Status.UNKNOWN, {"a": State.UNKNOWN, "b": State.FAILED})
-    assert await settled(journal, Answer("approve", value=1)) == {"a": State.SUCCEEDED, "b": State.FAILED}
+    assert await settled(journal, Answer("took_effect", value=1)) == {"a": State.SUCCEEDED, "b": State.FAILED}
     assert (await dagrun.replay(RUN, journal=journal)).status is Status.FAILED
 
 
@@ -137,7 +137,7 @@ async def test_the_key_of_an_element_is_inherited_with_its_generation() -> None:
     plan = Plan(steps=[Step(id="two", tool="two"), each])
     async with dagrun.start(plan, tools=[put, two], journal=journal, run_id=RUN, attended=True) as running:
         await anyio.sleep(0.1)
-        await running.answer(running.pending, Answer("deny"))
+        await running.answer(running.pending, Answer("did_not"))
         assert (await running.result()).status is Status.FAILED
     first, second, third = keys
     assert first != third

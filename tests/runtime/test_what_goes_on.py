@@ -187,6 +187,7 @@ def test_a_client_with_a_task_of_its_own_leaves_nothing() -> None:
 
 def test_what_goes_on_has_not_been_nothing(over: threading.Event) -> None:
     """A tool that says so of a call with an effect cannot know: its thread still works."""
+
     async def pays() -> None:
         threading.Timer(3.0, over.set).start()
         try:
