@@ -241,12 +241,15 @@ class Endings:
             self.learning.note(slot)
         if decision is not PROCEED or node.parent is not None or node.plan.pauses_after or has_asked:
             self._follow(node, outcome, decision, call.data if call is not None else b"")
-        if not self._graph.unsettled or ((not self._running or self._accounts.waiting) and self._may_be_stuck()):
+        if not self._graph.unsettled or self._may_be_stuck():
             self._up.end_if_nothing_is_left()
 
     def _may_be_stuck(self) -> bool:
         """Whether the run may end, although there are open steps: what they wait for may never come."""
-        return self._accounts.are_bound or bool(self._graph.questions) or self._finish.is_closing
+        if self._graph.questions:  # also of calls that are running, and wait for people
+            return True
+        is_bound = self._accounts.are_bound or self._finish.is_closing
+        return is_bound and (not self._running or self._accounts.waiting > 0)
 
     def _handed_back(self, slot: Slot, rare: RareAttemptState, outcome: Outcome) -> Outcome:
         """Close the stream of an attempt that has ended, and its place at its provider; return what its end is now."""

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import anyio
 import pytest
 
 import dagrun
@@ -35,6 +36,12 @@ async def book(context: ToolContext) -> str:
     """Ask, and book."""
     CALLS.append(context.idempotency_key)
     return f"booked {await context.ask('Which seat?', schema=TEXT)}"
+
+
+@dagrun.tool(effect="pure")
+async def nap(seconds: float) -> None:
+    """Sleep."""
+    await anyio.sleep(seconds)
 
 
 TOOLS: Final = (form, book)
@@ -115,6 +122,15 @@ async def test_several_tools_that_ask_wait_together() -> None:
 
     assert result.status is Status.WAITING
     assert len((await dagrun.replay(RUN, journal=journal)).pending) == 2
+
+
+async def test_the_run_waits_for_people_when_the_last_other_step_has_ended() -> None:
+    """It never ended, as its call that asks was still running."""
+    plan = Plan(steps=[Step(id="form", tool="form"), Step(id="nap", tool="nap", args={"seconds": 5.0})])
+
+    result = await dagrun.run(plan, tools=(form, nap), journal=MemoryJournal(), run_id=RUN)
+
+    assert (result.status, states(result)["nap"], result.makespan) == (Status.WAITING, "succeeded", 5.0)
 
 
 async def test_a_call_that_must_not_be_repeated_is_not_left_in_its_middle() -> None:
