@@ -56,7 +56,7 @@ def _nothing() -> None:
     pass
 
 
-class Driver(Protocol):
+class CoroutineDriver(Protocol):
     """What drives a coroutine that waits: `dagrun.runtime.coroutine_driver.Suspended`."""
 
     coroutine: Any
@@ -109,7 +109,7 @@ class StopScope:
         self.cutoff: float | None = None
         self.is_inside = False
         self.is_due = False
-        self.driver: Driver | None = None
+        self.driver: CoroutineDriver | None = None
         self.left: dict[int, Any] = {}
         self._awaits_left = LAST_AWAITS
         self._grace = grace
