@@ -30,7 +30,7 @@ TIMES: Final = 10
 
 
 @dataclass(slots=True)
-class _Place:
+class _KeptPlace:
     """What is kept. After a fallback or a first refusal, the step has another window than that which has counted it."""
 
     left: set[Leftover]
@@ -54,13 +54,13 @@ class KeptPlaces:
         self._windows = parts.windows
         self._alarms = alarms
         self._running = running
-        self._kept: dict[Slot, _Place] = {}
+        self._kept: dict[Slot, _KeptPlace] = {}
         self._token = current_token()
 
     def keep(self, slot: Slot, left: Collection[Leftover]) -> None:
         """Keep the place of an attempt that has ended until all of *left* has ended."""
         window = self._windows.get(provider_of(slot.node, slot.tool))
-        self._kept[slot] = _Place(set(left), window)
+        self._kept[slot] = _KeptPlace(set(left), window)
         if window is not None:
             window.in_flight += 1
         for one in left:
