@@ -1,7 +1,7 @@
 """The places of calls that have ended in the record and go on in the world.
 
-1. A program, thread or task that outlives its call (`left_behind`) keeps the call's place under the limits on what runs
-   at once and at its provider, until it ends or the run does.
+1. A program, thread or task that outlives its call (`dagrun.runtime.coroutine_driver`) keeps the call's place under
+   the limits on what runs at once and at its provider, until it ends or the run does.
 2. A run whose steps all wait for such places must end, too: it has the time that the call had, ten times over, and at
    least `PATIENCE`. Then the limit is named as its ceiling.
 """
@@ -94,7 +94,8 @@ class KeptPlaces:
         if slot not in self._kept:
             return
         waiting = [node for node in self._graph.nodes.values() if node.state is State.READY]
-        if self._running or not waiting or not all(map(self._is_blocked, waiting)):
+        is_busy = self._running or self._graph.questions or self._graph.triggers
+        if is_busy or not waiting or not all(map(self._is_blocked, waiting)):
             self._look_in(seconds, slot)
             return
         what = in_words(self._kept[slot].left)
