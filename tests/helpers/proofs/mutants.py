@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any, Final, Self
 
@@ -223,7 +223,7 @@ class StopsTheNextAttempt(Stopping):
 class NeverAbandons(Stopping):
     """Waits for a step that will not stop, however long it takes."""
 
-    def _abandon(self, slot: Slot) -> None:
+    def _give_up(self, slots: Sequence[Slot]) -> None:
         pass
 
 

@@ -174,3 +174,28 @@ async def test_a_question_in_the_middle_of_a_call_stays_open_when_the_run_is_sus
 
     pending = (await dagrun.replay(RUN, journal=journal)).pending
     assert [question.text for question in pending] == (["Which region?"] if result.reason == "later" else [])
+
+
+async def test_a_no_that_comes_while_the_run_is_being_suspended_is_taken() -> None:
+    """The call that asked cleans up; no attempt has an end on record that the step could fail with."""
+
+    @dagrun.tool(effect="read")
+    async def asks(context: ToolContext) -> str:
+        """Ask, and take half a second to clean up."""
+        try:
+            return str(await context.ask("Which region?", schema=TEXT))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.5)
+
+    journal = MemoryJournal()
+    plan = Plan(steps=[Step(id="a", tool="asks")])
+    async with dagrun.start(plan, tools=[asks], journal=journal, run_id=RUN, attended=True) as run:
+        await settle()
+        run.suspend()
+        await anyio.sleep(0.1)
+        await run.answer(run.pending, Answer("deny"))
+        assert (await run.result()).status is Status.CANCELLED
+    async with dagrun.resume(RUN, tools=[asks], journal=journal, attended=True) as again:
+        await again.result()
+    assert again.states["a"].is_settled
