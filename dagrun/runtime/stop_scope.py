@@ -177,7 +177,7 @@ class StopScope:
 class _AsyncioStopScope(StopScope):
     """On asyncio: a native cancellation, and a shield for the grace period."""
 
-    __slots__ = ("_cancels", "_cancels_before", "_is_cancelled_around", "_known", "_last_call", "_task")
+    __slots__ = ("_cancels", "_cancels_before", "_has_hit", "_is_cancelled_around", "_last_call", "_task")
 
     _task: asyncio.Task[object]
 
@@ -188,7 +188,7 @@ class _AsyncioStopScope(StopScope):
         self._cancels_before = task.cancelling()
         self._cancels = 0
         self._is_cancelled_around = False
-        self._known: list[Any] | None = None  # the scopes in which the cancellation has reached it; `None` before that
+        self._has_hit = False  # whether the one cancellation has been delivered
         self._last_call: asyncio.TimerHandle | None = None
         self.raw.__enter__()
         return self
@@ -225,10 +225,7 @@ class _AsyncioStopScope(StopScope):
     def deliver(self) -> None:
         if self.raw.cancel_called:
             self.is_due = False  # it is cancelled at every await
-        elif self._known is None:
-            if not self._is_shielded():
-                self._cancel()
-        elif self._cancels <= LAST_AWAITS and self._ends_program() and not self._is_shielded():
+        elif not self._is_shielded() and (not self._has_hit or (self._cancels <= LAST_AWAITS and self._ends_program())):
             self._cancel()
 
     def hit(self, error: BaseException) -> None:
@@ -238,11 +235,11 @@ class _AsyncioStopScope(StopScope):
                 self._is_cancelled_around = True
                 self.is_due = True
                 if not self._is_shielded():
-                    self._note_scopes()
+                    self._note_hit()
                 self._spare(self.cutoff)
                 self._on_cancelled_around()
-        elif self._known is None and self._is_cancelled_around and is_cancellation(error) and not self._is_shielded():
-            self._note_scopes()
+        elif not self._has_hit and self._is_cancelled_around and is_cancellation(error) and not self._is_shielded():
+            self._note_hit()
 
     def give_up(self) -> None:
         super().give_up()
@@ -270,16 +267,16 @@ class _AsyncioStopScope(StopScope):
             self._last_call = self._task.get_loop().call_later(seconds, self.give_up)
 
     def _cancel(self) -> None:
-        if self._known is None:
-            self._note_scopes()
+        if not self._has_hit:
+            self._note_hit()
         self._cancels += 1
         self.is_due = True
         self._task.cancel()
 
-    def _note_scopes(self) -> None:
-        self._known = scopes_inside(self.raw, self._task)
+    def _note_hit(self) -> None:
+        self._has_hit = True
         self._look()
-        if self._known or self.left:
+        if self.left or scopes_inside(self.raw, self._task):
             self._calm(LAST_TURNS)
 
     def _calm(self, turns: int) -> None:

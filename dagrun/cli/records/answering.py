@@ -26,6 +26,7 @@ from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, printable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.decide.questions import fault_of
 from dagrun.errors import AnswerRefused, shorten, visible
+from dagrun.model.journal import Held
 from dagrun.model.question import Answer, Asked, Choice, Question
 from dagrun.observe.answer_values import BadAnswer, read_value
 from dagrun.observe.question_text import lay_out
@@ -141,24 +142,27 @@ class Reply:
                         "next_command": None if held.is_held or standing is not None else words,
                     }
                 )
-            elif submitted is not None and standing == "ended":
-                data.text(
-                    f"answered; a worker of pool {printable(submitted.ticket.pool)} has brought the run to its end"
-                )
-            elif submitted is not None and standing is not None:
-                pool = printable(submitted.ticket.pool)
-                data.text(f"answered; the run is {standing} for a worker of pool {pool}, which continues it")
-            elif not counts:
-                data.text(f"the answer is left for {held.owner}, which holds the run and has not taken it yet")
-            elif held.is_held:
-                data.text(f"answered; {held.owner} holds the run, and continues it")
             else:
-                data.text(f"answered; no process holds the run now, so resume it:\n  {printable(quoted(words))}")
+                pool = "" if submitted is None else printable(submitted.ticket.pool)
+                data.text(_told(counts, standing, pool, held, printable(quoted(words))))
         return 0
 
     def _standing(self) -> str:
         row = open_row(self._records, self._run_id)
         return "ended" if row is None else str(row.standing)
+
+
+def _told(counts: bool, standing: str | None, pool: str, held: Held, resume: str) -> str:
+    """Say what becomes of an answer that was left."""
+    if standing == "ended":
+        return f"answered; a worker of pool {pool} has brought the run to its end"
+    if standing is not None:
+        return f"answered; the run is {standing} for a worker of pool {pool}, which continues it"
+    if not counts:
+        return f"the answer is left for {held.owner}, which holds the run and has not taken it yet"
+    if held.is_held:
+        return f"answered; {held.owner} holds the run, and continues it"
+    return f"answered; no process holds the run now, so resume it:\n  {resume}"
 
 
 def points(question: Question, ticked: tuple[str, ...]) -> tuple[str, ...]:

@@ -104,10 +104,7 @@ class Sql:
             INSERT INTO {records} (run, seq, text, digest)
             SELECT fence.number, $6 + line.place, line.text, line.digest
             FROM fence, unnest($8::text[], $9::text[]) WITH ORDINALITY AS line (text, digest, place)"""
-        self.state, self.there = (
-            f"SELECT token, seq, digest FROM {runs} WHERE number = $1",
-            f"SELECT text FROM {letters} WHERE run = (SELECT number FROM {runs} WHERE run_id = $1)",
-        )
+        self.state = f"SELECT token, seq, digest FROM {runs} WHERE number = $1"
         self.renew = f"""UPDATE {runs} AS run SET expires = {lease.format("$3")}
             FROM unnest($1::bigint[], $2::bigint[]) AS mine (number, token)
             WHERE run.number = mine.number AND run.token = mine.token RETURNING run.number"""
@@ -142,6 +139,12 @@ class Sql:
         # With the token: a former owner that wakes up late must not take a letter from the process at the run.
         self.discard = f"""DELETE FROM {letters} AS letter USING {runs} AS run
             WHERE letter.run = $1 AND letter.id = $2 AND run.number = $1 AND run.token = $3"""
+
+    @property
+    def there(self) -> str:
+        """Lists the texts of the letters that lie at a run."""
+        letters, runs = f'"{self.schema}".letters', f'"{self.schema}".runs'
+        return f"SELECT text FROM {letters} WHERE run = (SELECT number FROM {runs} WHERE run_id = $1)"
 
 
 async def kept_durations(connection: Connection, sql: Sql) -> str:

@@ -482,7 +482,7 @@ class Replies:
         elif question.kind is Asked.EFFECT:
             self._settle_effect(question, answer, node, reason)
         elif yes or node.is_in_flight or (question.kind is Asked.PERMISSION and _may_fall_back(node)):
-            # The call that asked amid its work is gone with a run that is suspended: the next one gets the answer.
+            # The call that asked has ended, because its run is being suspended: the next call gets the answer.
             record.answer(question, answer, State.READY, reason)
         else:
             record.answer(question, answer, None, reason)

@@ -504,17 +504,18 @@ def _report(attempts: ref[Attempts], reference: ref[Slot], kind: str, facts: Map
     own, slot = attempts(), reference()
     if own is None or slot is None or slot.is_done:
         return  # late: the attempt has been recorded already
-    if kind == "usage":
-        own._charge(slot, facts["tokens"], facts["cost"])
-    elif kind == "surprise":
-        slot.make_rare().surprise = shorten(str(facts["reason"])) or "surprising"
-    elif kind == "piece":
-        own._up.piece(slot.node, facts["text"])
-    elif kind == "confidence":
-        rare = slot.make_rare()
-        rare.confidence = min(facts["confidence"], 1.0 if rare.confidence is None else rare.confidence)
-    elif kind == "progress":
-        own._on_progress(slot.node, facts["fraction"], shorten(str(facts["message"])))
+    match kind:
+        case "usage":
+            own._charge(slot, facts["tokens"], facts["cost"])
+        case "surprise":
+            slot.make_rare().surprise = shorten(str(facts["reason"])) or "surprising"
+        case "piece":
+            own._up.piece(slot.node, facts["text"])
+        case "confidence":
+            rare = slot.make_rare()
+            rare.confidence = min(facts["confidence"], 1.0 if rare.confidence is None else rare.confidence)
+        case "progress":
+            own._on_progress(slot.node, facts["fraction"], shorten(str(facts["message"])))
 
 
 async def _ask(
