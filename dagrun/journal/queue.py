@@ -152,7 +152,8 @@ class RunQueue(Protocol):
         That is a run that is ``queued``, or ``running`` though its lease has expired. No two claims get the same run. A
         run whose record is damaged, or that was taken over too often, becomes ``stuck``, and the next one is claimed.
         Runs of refused builds are left to others, with what differs as the reason, and become ``stuck`` when no worker
-        fits them; see `Wanted`. That may be up to a minute late.
+        fits them; see `Wanted`. That may be up to a minute late. A run whose row is locked at that moment, by another
+        claim or by a renewal of its lease, is not waited for: `wait` returns soon.
 
         Raises:
             JournalFailed: The store does not answer.

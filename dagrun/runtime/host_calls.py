@@ -87,7 +87,8 @@ async def call_plugin(
             made.stop()
             with anyio.move_on_after(grace):
                 await made.over.wait()
-            would_not = "" if await made.ends() else " and would not stop"
+            await last_turns(made.over.is_set)
+            would_not = "" if made.over.is_set() else " and would not stop"
             text = f"it took longer than {seconds:g} s{would_not}"
             raise PluginFailed(text, Failure(ErrorKind.TIMEOUT, text))
         if made.fault:
@@ -100,7 +101,7 @@ async def call_plugin(
         if is_alone:
             with anyio.move_on_after(grace, shield=True):
                 await made.over.wait()
-            await made.ends()
+            await last_turns(made.over.is_set)
         raise
     finally:
         made.stop()
@@ -142,15 +143,6 @@ class _Call(Generic[T]):
             if self._on_stop is not None:
                 self._on_stop()
             self.scope.stop()
-
-    async def ends(self) -> bool:
-        """Let a call whose grace period is over end, and drop it on asyncio; return whether it has ended by itself."""
-        await last_turns(self.over.is_set)
-        if self.over.is_set():
-            return True
-        self.scope.give_up()
-        await last_turns(self.over.is_set)
-        return False
 
     async def run(self) -> None:
         """Make the call."""

@@ -26,6 +26,7 @@ from dagrun import (
 )
 from dagrun.errors import ModelError, OverCeiling
 from dagrun.model.usage import METER, UNMETERED
+from dagrun.runtime.stop_scope import LAST_SECONDS
 from draft_steps import NO_TOOL, nap
 from drafts import GOAL, Writer, run, started, whole
 from small_tools import near, scripted, states, toolset
@@ -160,7 +161,7 @@ class Undead:
 
 
 async def test_a_model_that_ends_after_the_run_changes_nothing_any_more(anyio_backend: tuple[str, Any]) -> None:
-    """It was told to stop; the run has ended before it is charged. On asyncio it is dropped and charged before that."""
+    """It was told to stop; the run has ended before it is charged. On asyncio it is dropped right after that."""
     events: list[Event] = []
     plan = Plan(steps=[Step(id="fails", tool="fail"), nap("a")])
     planner = Undead(lambda held: held[1].settle(50, None), 5, plan)
@@ -168,10 +169,9 @@ async def test_a_model_that_ends_after_the_run_changes_nothing_any_more(anyio_ba
     result = await run(planner, planner_timeout=5, max_tokens=100, warn_at=0.5, events=events)
 
     assert (states(result), result.makespan) == ({"fails": "failed", "a": "succeeded"}, near(6))
-    assert anyio.current_time() == near(10 if anyio_backend[0] == "trio" else 6)
+    assert anyio.current_time() == near(10 if anyio_backend[0] == "trio" else 6 + LAST_SECONDS)
     assert isinstance(events[-1], RunEnded)
-    is_charged = any(isinstance(event, CeilingNear) for event in events)
-    assert is_charged is (anyio_backend[0] == "asyncio")
+    assert not [event for event in events if isinstance(event, CeilingNear)]
 
 
 async def test_a_call_that_begins_after_the_run_is_not_made_and_keeps_nothing_of_a_shared_budget() -> None:
