@@ -25,7 +25,7 @@ class SseReader:
     """Cuts a stream of bytes into events, without their names: the data of each event names its type.
 
     The libraries of the providers have such a reader, too, but without a ceiling, and behind generators that they leave
-    half-read, of which trio warns each time (`docs/decisions.md`, 101).
+    half-read, of which trio warns each time (`docs/decisions-archive.md`, 101).
     """
 
     __slots__ = ("_after_cr", "_data", "_line", "_size")

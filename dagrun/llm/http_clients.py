@@ -115,7 +115,7 @@ class SdkClient:
         # A redirect would carry the key and the goal to another server.
         options = {"follow_redirects": False}
         # The raw answer: the typed streams of the libraries cost seven times the CPU, do not check their types, have
-        # no ceiling, and leave generators half-read (`docs/decisions.md`, 101).
+        # no ceiling, and leave generators half-read (`docs/decisions-archive.md`, 101).
         answer: HttpAnswer = await self._client.post(
             path, body=body, cast_to=httpx2.Response, options=options, stream=True
         )

@@ -1,6 +1,6 @@
 """The connections to a PostgreSQL server: a few, shared, and replaced when they are lost.
 
-asyncpg's own pool is slower by a task for each statement (`docs/decisions.md`, 99).
+asyncpg's own pool is slower by a task for each statement (`docs/decisions-archive.md`, 99).
 """
 
 from __future__ import annotations

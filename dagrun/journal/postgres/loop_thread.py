@@ -1,7 +1,7 @@
 """An asyncio loop in a thread of its own; any event loop may give it work.
 
 asyncpg works only on asyncio, and leases must be renewed while a tool blocks the loop of the run. anyio's blocking
-portal is no substitute: starting a task through it blocks the calling loop (`docs/decisions.md`, 100).
+portal is no substitute: starting a task through it blocks the calling loop (`docs/decisions-archive.md`, 100).
 """
 
 from __future__ import annotations
