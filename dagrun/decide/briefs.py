@@ -212,7 +212,7 @@ def _contract(tool: AnyTool, graph: LiveGraph) -> dict[str, Any]:
 
 
 def _boundary(tool: AnyTool, policy: Policy) -> dict[str, Any]:
-    """Return what a good plan considers of the trust boundary: whose data a tool gives, and what it guards."""
+    """Return the facts of the trust boundary that a planner needs: the sources of a tool, and its guarded arguments."""
     flow = policy.flow
     if flow is None:
         return {}

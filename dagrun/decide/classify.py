@@ -1,4 +1,4 @@
-"""Classify exceptions as failures, without importing the libraries that they come from."""
+"""Classify exceptions as failures, without importing the libraries that define them."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class _Words:
         return self._of(longest.kind, is_transient=True, retry_after=longest.retry_after)
 
     def _is_to_retry(self, error: Exception) -> bool:
-        """Whether the tool or the retry rule says that such an exception is transient."""
+        """Whether the tool or the retry rule declares the exception as transient."""
         is_named = not self.retry_on.isdisjoint(map(class_name, type(error).__mro__))
         test = self.tool.retry_on
         return is_named or (test is not None and bool(quietly(lambda: test(error))))
@@ -248,12 +248,12 @@ class _Words:
         return Failure(kind, message, name_of(self.error), is_transient=is_transient, retry_after=retry_after)
 
     def _place(self) -> str:
-        """Return the place in the user's code; empty for an error of dagrun's own, which is about another place."""
+        """Return the place in the user's code; empty for an error of dagrun's own."""
         return "" if isinstance(self.error, DagrunError) else place_in_words(self.error)
 
 
 def _kind_of(error: BaseException) -> tuple[ErrorKind, bool]:
-    """Return what the class of an exception says, and the codes of databases in it."""
+    """Return the kind of an exception by its class and by the error codes of databases."""
     names = [class_name(kind) for kind in type(error).__mro__]
     inner = next((_attribute(error, _WRAPPERS[name]) for name in names if name in _WRAPPERS), None)
     if isinstance(inner, BaseException):

@@ -208,7 +208,7 @@ class _Sketch:
 
 
 def _middle(bucket: int) -> float:
-    """Return the duration that stands for *bucket*: its relative distance from both ends is equal."""
+    """Return the representative duration of *bucket*, at equal relative distance from both ends."""
     if not bucket:
         return SHORTEST
     lower: float = _GROWTH ** (bucket - _FIRST)

@@ -1,4 +1,4 @@
-"""What an exception says to the author of the code that raised it: its type, its text, the place, and the traceback.
+"""The parts of an exception for the author of the code that raised it: type, text, place, and traceback.
 
 The exceptions come from code of others: their methods may raise anything, and their texts may be huge. Every text is
 read within limits, and redacted before it is cut, because half a secret is not found.
@@ -107,7 +107,7 @@ def leaves_of(error: BaseException) -> Iterator[BaseException]:
 
 
 def with_error(failure: Failure, error: BaseException) -> Failure:
-    """Return *failure* with what *error* adds to it: the place, the traceback, the exception itself, a model's answer.
+    """Return *failure* with the facts of *error*: the place, the traceback, the exception itself, a model's answer.
 
     The exception has its frames still; whoever keeps the failure must call `drop_frames`.
     """
@@ -123,7 +123,7 @@ def with_error(failure: Failure, error: BaseException) -> Failure:
 
 
 def only_of(error: BaseException) -> BaseException:
-    """Return the one exception in groups of one, however deep; any other exception as it is."""
+    """Return the single exception inside groups of one, at any depth; any other exception unchanged."""
     while isinstance(error, BaseExceptionGroup) and len(_parts(error)) == 1:
         error = _parts(error)[0]
     return error
@@ -149,7 +149,7 @@ def where_of(error: BaseException) -> str:
 
 
 def _users_place(error: BaseException) -> str:
-    """Look at the frames of *error*, and if none is the user's, at those of its causes and the leaves of a group."""
+    """Return the last place in the user's code: in *error*, else in its causes or the leaves of a group."""
     for each in _chain(error):
         place = ""
         for frame, line in traceback.walk_tb(_traceback(each)):
@@ -188,7 +188,7 @@ def is_users(frame: FrameType) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield *error*, and what led to it: its cause or context, and the leaves of a group; no exception twice."""
+    """Yield *error*, its causes or contexts, and the leaves of a group; no exception twice."""
     open_, seen = [error], set[int]()
     while open_ and len(seen) < MAX_CHAIN:
         each = open_.pop()
@@ -202,7 +202,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _before(error: BaseException) -> BaseException | None:
-    """The exception that Python would print as what led to *error*."""
+    """The cause or context of *error* that Python would print."""
     before: BaseException | None = _cause(error)
     if before is None and not _suppresses(error):
         before = _context(error)
@@ -232,7 +232,7 @@ Trace = list[
 
 
 def traceback_of(error: BaseException) -> Trace:
-    """Return what the traceback of *error* shows. It holds no frame; the lines of the source are read when needed."""
+    """Return the printable traceback of *error*. It holds no frame; the lines of the source are read when needed."""
     trace: Trace = []
     _collect(error, "", trace, set())
     return trace
@@ -267,7 +267,7 @@ def _render(trace: Trace) -> str:
 
 
 def is_showable(error: BaseException, redact: Redact) -> bool:
-    """Whether Python may print *error* as it is: all its texts can be read, and nothing in them must be hidden."""
+    """Whether Python may print *error* unchanged: all its texts can be read, and none has anything to hide."""
     texts = quietly(lambda: list(_all_texts(error)))
     return texts is not None and all(len(text) <= _MAX_SEARCHED and redact(text) == text for text in texts)
 

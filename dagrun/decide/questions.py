@@ -67,7 +67,7 @@ class Questions:
         return self._make(Asked.PAUSE, f"Step {node.id} pauses {when}. Go on?", node, at=at, why=f"pause: {when}")
 
     def for_failure(self, node: Node, outcome: Outcome, at: float) -> Question:
-        """Ask for what a step whose attempt has failed needs from a person: knowledge, an input or a permission."""
+        """Ask a person about a failed attempt: whether it took effect, or for an input or a permission."""
         failure, last = outcome.failure, node.attempts[-1].tool
         why = failure.message if failure is not None else ""
         if outcome.state is State.UNKNOWN or node.is_gone:
@@ -110,7 +110,7 @@ class Questions:
         return self._make(Asked.INPUT, text, node, at=at, arguments=about, schema=schema, place=place)
 
     def for_patch(self, text: str, diff: tuple[str, ...], revision: int, at: float) -> Question:
-        """Ask whether the plan, which is at *revision*, may be changed as *diff* says."""
+        """Ask for the approval of a change of the plan, given by *diff*, at *revision*."""
         return self._make(Asked.PATCH, text, None, at=at, valid_for=f"{revision}\n" + "\n".join(diff), diff=diff)
 
     def for_plan(self, text: str, why: str, schema: Mapping[str, Any], revision: int, at: float) -> Question:
@@ -184,7 +184,7 @@ class Questions:
         )
 
     def _clean(self, fact: Any) -> Any:
-        """Redact a name, a list of texts, or a JSON Schema: an MCP server may put what it was called with into one."""
+        """Redact a name, a list of texts, or a JSON Schema: an MCP server may put values of a call into one."""
         shown = self._redactor
         return tuple(map(shown.text, fact)) if type(fact) is tuple else shown.value(fact, hides_names=False)
 
@@ -219,7 +219,7 @@ def seconds_until_no_counts(node: Node) -> float:
 
 
 def reasons_before_call(node: Node) -> tuple[Ask, ...]:
-    """Return every reason for which a person may have to agree before the next call of *node* is made.
+    """Return every reason for which the next call of *node* may need a person's approval.
 
     This is the gate of each call, by whichever way its step has come into the graph.
     """
@@ -383,7 +383,7 @@ def _is_of_type(value: Any, name: object) -> bool:
 
 
 def refuse_batch(questions: Iterable[Question], answer: Answer) -> str:
-    """Return why one answer must not stand for all of *questions*; empty if it may.
+    """Return why one answer must not be used for all of *questions*; empty if it may.
 
     Calls with effects are agreed to one by one, by a person who has looked at each.
     """

@@ -116,7 +116,7 @@ class Situation:
 
 
 def decide(outcome: Outcome, situation: Situation) -> Decision:
-    """Decide what to do about *outcome*: the first row that fits.
+    """Decide how to react to *outcome*: the first matching row.
 
     Args:
         outcome: The outcome of the attempt.
@@ -164,7 +164,7 @@ def _after_success(outcome: Outcome, situation: Situation) -> Decision:
 
 
 def _question(outcome: Outcome, situation: Situation) -> str:
-    """Return what only a person can settle, in a few words; empty if there is nothing."""
+    """Return the question that only a person can answer, in a few words; empty if there is none."""
     failure = outcome.failure
     is_settled_by_repeating = situation.effect.may_repeat and not situation.can_reconcile
     if outcome.state is State.UNKNOWN and not is_settled_by_repeating and situation.on_failure != "stop":

@@ -29,12 +29,12 @@ NO_CONFIDENCE: Final = "its planner gives it no confidence"
 
 
 def is_seen(fingerprint: str, past: Iterable[PastReplan]) -> bool:
-    """Whether the planner was asked about the same failure before: asking again would bring nothing new."""
+    """Whether the planner was asked about an equal failure before: asking again would bring nothing new."""
     return bool(fingerprint) and any(fingerprint in replan.fingerprints for replan in past)
 
 
 def fingerprint_of(*facts: object) -> str:
-    """Return a text that is equal for equal failures of the same call."""
+    """Return a text that is equal for equal failures of equal calls."""
     return _digest([str(fact) for fact in facts])
 
 
@@ -86,7 +86,7 @@ def why_agree(
     proposed: Literal["plan", "patch"],
     must_say: bool = False,
 ) -> str:
-    """Say why a person must agree to what a planner has proposed, before anything of it runs.
+    """Return why a person must approve a planner's proposal before it runs.
 
     Args:
         policy: What the run may do by itself.
@@ -135,7 +135,7 @@ def patch_has_effects(graph: LiveGraph, checked: CheckedPatch) -> bool:
 
 
 def as_in_plan(problems: Iterable[Problem], patch: Patch, plan: Plan) -> Iterator[Problem]:
-    """Change the places of problems from those in the patch to those in the whole plan that it was made of."""
+    """Translate the places of problems from the patch to the whole plan that it was derived from."""
     places = {step.id: f"steps[{place}]" for place, step in enumerate(plan.steps)}
     for problem in problems:
         match = _EDIT.match(problem.path)

@@ -1,4 +1,4 @@
-"""The time in which a run has only waited for people, from what is on record: it counts under no limit of time.
+"""The time in which a run has only waited for people, from its record; no time limit includes it.
 
 1. A question is open, and nothing else goes on: no call, no review, no planner. A call whose tool asks in its middle
    does not go on meanwhile.

@@ -81,7 +81,7 @@ class Claim(NamedTuple):
 
     @property
     def room(self) -> float:
-        """How many such claims fit now at the same time; infinitely many if their worst case is unknown."""
+        """The number of such claims that fit now at the same time; infinity if their worst case is unknown."""
         if not self.fits:
             return 0
         return self.account.left // self.worst if self.need and self.worst else math.inf
@@ -217,17 +217,17 @@ class Budget:
         return any(are_shared)
 
     def tell(self) -> None:
-        """Tell the waiting runs, in the order of asking, that a call has ended; a run that needs room asks again."""
+        """Wake the waiting runs, in the order of asking, after a call has ended; a run that needs room asks again."""
         waiting, self.waiting = self.waiting, {}
         for on_room in waiting.values():
             on_room()
 
     def used(self) -> dict[str, float]:
-        """Return what is spent of each ceiling, by name."""
+        """Return the spent amount of each ceiling, by name."""
         return {account.name: account.shown(account.spent) for account in self.ceilings.accounts}
 
     def left(self) -> dict[str, float]:
-        """Return what is neither spent nor reserved of each ceiling, by name."""
+        """Return the amount of each ceiling that is neither spent nor reserved, by name."""
         return {account.name: account.shown(account.left) for account in self.ceilings.accounts}
 
 

@@ -30,7 +30,7 @@ def limits_steps(policy: Policy, shared: Cap | None) -> bool:
 
 
 def _is_limited(plan: CheckedPlan, shared: Cap | None) -> bool:
-    """Whether such a limit holds, or a step of the plan limits its own elements."""
+    """Whether a limit on steps holds: in the policy, shared with other runs, or on the elements of a step."""
     return limits_steps(plan.policy, shared) or any(s.step.max_parallel is not None for s in plan.steps.values())
 
 
@@ -84,7 +84,7 @@ class Built:
 
 
 def build(plan: CheckedPlan, inputs: Stored, shared: Cap | None, expected: Expected) -> Built:
-    """Build the state in which a run of *plan* begins.
+    """Build the initial state of a run of *plan*.
 
     Args:
         plan: The checked plan.

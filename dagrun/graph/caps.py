@@ -43,7 +43,7 @@ class Cap:
         self.offer()
 
     def offer(self) -> None:
-        """Promise free slots to the frontiers that wait, in the order of asking, and tell them."""
+        """Promise free slots to the waiting frontiers, in the order of asking, and wake them."""
         while self.waiting and self.used + len(self.promised) < self.limit:
             first = next(iter(self.waiting))
             self.promised.add(first)

@@ -1,4 +1,4 @@
-"""Every change of the state of a run: which event changes what, and which events may follow each other.
+"""Every change of the state of a run: the change that each event makes, and the order in which events may follow.
 
 A run changes by events alone, and `apply` is the one place where an event becomes a change. `EventLog` calls it when
 something happens, `fold` when a record is read back: both come to the same state.
@@ -172,7 +172,7 @@ def run_stopping(graph: LiveGraph, event: RunStopping) -> None:
 
 
 def run_resumed(graph: LiveGraph, event: RunResumed) -> None:
-    """The run is resumed: steps that were held and have no open question become ready, and are asked about anew."""
+    """The run is resumed: held steps without an open question become ready, and their questions are asked again."""
     graph.open_at(event.at, event.wall_time)
     graph.status, graph.reason = None, ""
     asked_about = {question.step for question in graph.questions.values()}
@@ -190,7 +190,7 @@ def _has_failed(node: Node) -> bool:
 
 
 def run_reopened(graph: LiveGraph, event: RunReopened) -> None:
-    """Settled steps are opened again, and the steps that depend on them wait once more."""
+    """Settled steps are opened again, and the steps that depend on them wait again."""
     nodes = [graph.nodes[id_] for id_ in event.steps]
     if graph.releasing is not None:
         keep_for_reopened(graph.releasing, nodes)
@@ -248,7 +248,7 @@ def attempt_started(graph: LiveGraph, event: AttemptStarted, node: Node | None =
 
 
 def attempt_ended(graph: LiveGraph, event: AttemptEnded, node: Node | None = None) -> None:
-    """A call has ended, and recovery has decided what follows."""
+    """A call has ended, and recovery has decided the next action."""
     node = graph.nodes[event.step] if node is None else node
     attempt = node.latest
     assert attempt is not None
@@ -263,7 +263,7 @@ def attempt_ended(graph: LiveGraph, event: AttemptEnded, node: Node | None = Non
 
 
 def reviewed(graph: LiveGraph, event: Reviewed) -> None:
-    """Critics have looked at the output of a call, and recovery has decided what follows."""
+    """Critics have judged the output of a call, and recovery has decided the next action."""
     node = graph.nodes[event.step]
     node.make_extra().verdicts = event.verdicts
     for verdict in event.verdicts:
@@ -299,7 +299,7 @@ def _follow_decision(graph: LiveGraph, node: Node, event: AttemptEnded | Reviewe
 
 
 def confidence_reported(graph: LiveGraph, event: ConfidenceReported) -> None:
-    """The tool of a step says how sure it is of its output."""
+    """The tool of a step has reported the confidence of its output."""
     graph.nodes[event.step].make_extra().confidence = (event.attempt, event.confidence)
     graph.has_confidence = True
 
@@ -486,7 +486,7 @@ def planner_called(graph: LiveGraph, event: PlannerCalled) -> None:
 
 
 def handed_on(graph: LiveGraph, event: HandedOn) -> None:
-    """The next planner of a ladder is asked from now on."""
+    """The next planner of the fallback chain is asked from now on."""
     passed = graph.handed_on.get(event.request, ())
     graph.handed_on = {**graph.handed_on, event.request: (*passed, event)}
 
@@ -547,7 +547,7 @@ def question_answered(graph: LiveGraph, event: QuestionAnswered) -> None:
 
 
 def _withheld(answer: Answer | None) -> tuple[Status, str] | None:
-    """The status and reason with which a run ends whose answer is not handed out; `None` if it may be."""
+    """Return the status and reason of a run whose answer is withheld; `None` if it may be returned."""
     if answer is None:
         return Status.WAITING, "nobody was there to let the answer out"
     if answer.choice == "approve":
@@ -574,7 +574,7 @@ def _is_yes(answer: Answer | None) -> bool:
 
 
 def _keep_answer(node: Node, question: Question, answer: Answer, *, is_hidden: bool) -> None:
-    """Keep what the answer of a person changes about the next attempt of *node*."""
+    """Store the effects of a person's answer on the next attempt of *node*."""
     extra = node.make_extra()
     match question.kind, answer.choice:
         case Asked.APPROVAL, "approve":
@@ -660,7 +660,7 @@ CHANGES: Final[Mapping[type[Event], Callable[..., None]]] = {
 
 
 def apply(graph: LiveGraph, event: Event, node: Node | None = None) -> None:
-    """Change *graph* as *event* says; *node* is its step, if at hand. Never fails on an event of a run."""
+    """Apply *event* to *graph*; *node* is its step, if already looked up. Never fails on an event of a run."""
     if node is None:
         CHANGES[type(event)](graph, event)
     else:

@@ -1,4 +1,4 @@
-"""Confidence of results: what tools and critics say of an output travels to everything that was made of it.
+"""Confidence of results: a confidence given to an output holds for everything derived from it.
 
 Nobody has to give a confidence. Where somebody does, it holds for the output, and for each output and answer that used
 it: the lowest counts. It is computed when it is asked for, so a run without any pays nothing.
@@ -16,7 +16,7 @@ from dagrun.model.value import decode_or_reason
 
 
 class Said(NamedTuple):
-    """A confidence that somebody gave.
+    """The confidence that a tool or a critic gave to an output.
 
     Attributes:
         value: From 0 to 1.
@@ -47,7 +47,7 @@ def own_confidence(node: Node) -> Said | None:
 
 
 def confidences(graph: LiveGraph, ids: Iterable[str]) -> list[Said]:
-    """Return every confidence that was given to the outputs of the steps *ids* and to all that they were made of.
+    """Return every confidence that was given to the outputs of the steps *ids* and to their sources.
 
     Returns:
         At most one for each step, the lowest first.
@@ -78,7 +78,7 @@ def answer_confidences(graph: LiveGraph) -> list[Said]:
 
 
 def transcript(graph: LiveGraph, most: int = 200) -> list[str]:
-    """Return what each step of a run did, a line each, for a person who has to judge the answer."""
+    """Return one line for each step of a run, for a person who judges the answer."""
     lines = []
     for node in graph.planned():
         calls = len(node.attempts)
@@ -92,7 +92,7 @@ def transcript(graph: LiveGraph, most: int = 200) -> list[str]:
 
 
 def sources_of(graph: LiveGraph, node: Node) -> dict[str, Any]:
-    """Return the decoded outputs that *node* was made of, by step; of a for_each, each element by itself."""
+    """Return the decoded outputs that *node* depends on, by step; for a for_each, each element by itself."""
     found: dict[str, Any] = {}
     for id_ in node.plan.depends_on:
         source = graph.nodes.get(id_)

@@ -32,7 +32,7 @@ EACH: Final[frozenset[int]] = frozenset()
 
 
 class Graph(Protocol):
-    """What is needed here of a `LiveGraph`, which itself needs this file."""
+    """The part of a `LiveGraph` that this file needs; `LiveGraph` itself imports this file."""
 
     nodes: dict[str, Node]
     frontier: Frontier
@@ -118,7 +118,7 @@ def needed_source(node: Node, plan: CheckedStep) -> Node | None:
 
 
 def source_of(node: Node) -> Node | None:
-    """Return the element that an element of a following for_each is about; `None` for any other step."""
+    """Return the element of the other for_each that this element follows; `None` for any other step."""
     parent = node.parent
     over = parent.extra.over if parent is not None and parent.extra is not None else None
     return over.children[node.index] if over is not None and over.children is not None else None
@@ -146,7 +146,7 @@ def find_followers(fan: Node) -> None:
 
 
 def start_followers(graph: Graph, fan: Node) -> None:
-    """Reassess what waits for *fan*, which has just got its elements."""
+    """Reassess the dependents of *fan*, which has just been expanded into its elements."""
     find_followers(fan)
     for after in fan.extra.followers if fan.extra is not None else ():
         if after.state is State.WAITING:
@@ -168,7 +168,7 @@ def followers_of(element: Node) -> Iterator[Node]:
 
 
 def tell_streams(fan: Node, index: int = -1) -> None:
-    """Tell the running calls that take the elements of *fan* one by one that one of them may have changed.
+    """Notify the running calls that stream the elements of *fan* that an element may have changed.
 
     Args:
         fan: The for_each.
@@ -187,7 +187,7 @@ def goes_through(after: Node, fan: Node) -> bool:
 
 
 def element_settled(graph: Graph, element: Node) -> None:
-    """An element has settled, or its substitute has: reassess what waits for it."""
+    """Reassess the dependents of an element that has settled, or whose substitute has."""
     if element.parent is not None:
         tell_streams(element.parent)
     for after in list(followers_of(element)):
@@ -196,7 +196,7 @@ def element_settled(graph: Graph, element: Node) -> None:
 
 
 def element_changed(graph: Graph, fan: Node, index: int) -> None:
-    """A splice has replaced or dropped an element: what needs it and has not started waits for the substitute."""
+    """Move the dependents of an element that a patch replaced or dropped to the substitute, unless they started."""
     assert fan.children is not None
     tell_streams(fan, index)
     for after in list(followers_of(fan.children[index])):
@@ -206,7 +206,7 @@ def element_changed(graph: Graph, fan: Node, index: int) -> None:
 
 
 def fan_settled(fan: Node) -> None:
-    """A for_each is about to be counted as settled by its successors: those that follow it do not wait for that."""
+    """Exempt the steps that follow *fan* by element from the count of its settling."""
     tell_streams(fan)
     followers = fan.extra.followers if fan.extra is not None else ()
     for after in followers:

@@ -1,4 +1,4 @@
-"""Figures of a run, from its graph alone: how long it took, what it used, and what is handed to people."""
+"""Figures of a run, from its graph alone: durations, usage, and the report for people who take over."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def critical_path(graph: LiveGraph) -> float:
 
 
 def _go_by_element(nodes: Mapping[str, Node], successors: dict[str, list[str]], spans: dict[str, float]) -> None:
-    """Put its elements between the begin and the end of each for_each, and behind these what needs them alone."""
+    """Insert the elements of each for_each between its beginning and its end, and link their own dependents to them."""
     fans = [node for node in nodes.values() if node.children]
     for fan in fans:
         children, end, work = fan.children or [], f"{fan.id} ends", f"{fan.id} in all"
@@ -79,7 +79,7 @@ def _span_of_calls(node: Node) -> float:
 
 
 def used(graph: LiveGraph) -> ModelUse:
-    """Return the usage that all attempts have reported, and that of the models of the planner and the critics."""
+    """Return the usage reported by all attempts, and by the models of the planner and the critics."""
     total = replace(graph.models)
     for node in graph.nodes.values():
         add_usage(total, node)
@@ -87,7 +87,7 @@ def used(graph: LiveGraph) -> ModelUse:
 
 
 def add_usage(total: ModelUse, node: Node) -> None:
-    """Add what the attempts of one step have reported to *total*."""
+    """Add the usage reported by the attempts of one step to *total*."""
     for attempt in node.attempts:
         for call in (attempt.outcome, attempt.hedge):
             if call is not None:
@@ -95,7 +95,7 @@ def add_usage(total: ModelUse, node: Node) -> None:
 
 
 def handoff(graph: LiveGraph, reason: str) -> dict[str, Any]:
-    """Return what people need who take over a run: what was done, tried and left open.
+    """Return the report for people who take over a run: the work done, tried and left open.
 
     Args:
         graph: The state of the run.

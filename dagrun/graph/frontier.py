@@ -1,4 +1,4 @@
-"""The frontier: ready steps in the order in which they should start, as far as the caps let them."""
+"""The frontier: ready steps in starting order, limited by the caps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _READY: Final = State.READY
 
 
 class Frontier:
-    """Ready steps, in the order in which they should start.
+    """Ready steps in starting order.
 
     Without a cap the step that was ready first starts first. Under a cap the step with the longest remaining path
     starts first, ties in the order of the plan. A step whose own cap is full waits at that cap, out of the way of the

@@ -50,7 +50,7 @@ class FrozenPlan:
         return self._kinds.get(self.origin(id_), f"?{id_}")
 
     def same(self, key: str, checked: CheckedStep) -> list[str]:
-        """Return the ids of the calls that a step with this key makes; the same tool comes before a fallback."""
+        """Return the ids of the first plan's calls that match a step with this key, its own tool before a fallback."""
         if not self._kinds:
             self._work_out()
         found = [id_ for id_ in self._by_key.get(key, ()) if self.fits(id_, checked)]
@@ -94,7 +94,7 @@ class FrozenPlan:
 
 
 def key_of(step: Step, kind_of: Callable[[str], str | None], *, is_element: bool = False) -> str:
-    """Return a text that is equal for steps that make the same call, tools apart.
+    """Return a key that is equal for steps with equal calls, whatever their tools.
 
     Args:
         step: The step.
@@ -106,7 +106,7 @@ def key_of(step: Step, kind_of: Callable[[str], str | None], *, is_element: bool
 
 
 def parts_of(step: Step, kind_of: Callable[[str], str | None]) -> dict[str, str]:
-    """Return what a step says of its call, by field; each argument is a field."""
+    """Return the fields of a step that define its call; each argument is a field."""
 
     def name(id_: str) -> str:
         if id_ in RESERVED:
@@ -121,7 +121,7 @@ def parts_of(step: Step, kind_of: Callable[[str], str | None]) -> dict[str, str]
 
 
 def _named(value: Any, name: Callable[[str], str]) -> Any:
-    """Return a value of a plan in which all references are written in one way, with other names."""
+    """Return a value of a plan with all references in normal form, and their names replaced."""
     match value:
         case str() if "${" in value:
             return HOLE.sub(lambda hole: hole[0] if hole[1] is None else _reference(hole[1], name), value)

@@ -58,7 +58,7 @@ class Near(NamedTuple):
 
 
 class Ledger:
-    """What a run has used, and what it may still use. Cheap to make: every run has one, if only for its planner.
+    """The usage of a run, and its remaining budget. Cheap to make: every run has one, if only for its planner.
 
     Args:
         policy: The ceilings of the run.
@@ -160,7 +160,7 @@ class Ledger:
     def settle(
         self, reservation: Reservation, tokens: int | None = 0, cost: float | None = None, *, is_reported: bool
     ) -> tuple[str, ...]:
-        """Charge what a call has used, and return the rest. A second call for the same reservation changes nothing.
+        """Charge the usage of a call, and release the rest. A second call for the same reservation changes nothing.
 
         Unknown figures are charged at their worst case: both if nothing was reported, else a figure that cannot be
         true, a cost that was not reported, and a zero beside a figure above zero. A figure above its worst case is
@@ -279,7 +279,7 @@ class Ledger:
     # Figures ----------------------------------------------------------------------------------------------
 
     def near(self, warn_at: float | None) -> Near | None:
-        """Return the first ceiling of which at least the part *warn_at* is spent; `None` if there is none.
+        """Return the first ceiling that is spent to the fraction *warn_at*; `None` if there is none.
 
         Reserved amounts do not count: they may be returned, and a warning cannot be taken back. Replans and calls of
         the planner do not count either, because dropping steps saves none of them.
@@ -293,11 +293,11 @@ class Ledger:
         return None
 
     def used(self) -> dict[str, float]:
-        """Return what is spent of every ceiling that is set, by name."""
+        """Return the spent amount of every ceiling that is set, by name."""
         return {account.name: account.shown(account.spent) for account in self._all()}
 
     def left(self) -> dict[str, float]:
-        """Return what is neither spent nor reserved of every ceiling that is set, by name."""
+        """Return the amount of every ceiling that is neither spent nor reserved, by name."""
         return {account.name: account.shown(account.left) for account in self._all()}
 
     def _all(self) -> tuple[Account, ...]:
@@ -313,7 +313,7 @@ def _take(account: Account) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Usage:
-    """What a call has used, in whole units; `None` where that is unknown."""
+    """The usage of a call, in whole units; `None` for unknown."""
 
     tokens: int | None = None
     cost: int | None = None

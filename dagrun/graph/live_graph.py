@@ -51,7 +51,7 @@ PAUSE: Final = "pause"
 
 @dataclass(slots=True, eq=False)
 class ReleasedOutputs:
-    """Outputs that no step needs any more, where the policy releases them; `released_outputs.py` has the rules.
+    """Outputs that no step needs, where the policy releases them; `released_outputs.py` has the rules.
 
     Attributes:
         drops: Whether released values are dropped at once; else they are only marked.
@@ -215,7 +215,7 @@ class LiveGraph:
         self.openings = (*self.openings, (at, max(last, wall_time - at)))
 
     def asleep_since(self, at: float) -> float:
-        """Return the seconds since *at* in which the run had no process, by the clock of day; in doubt, fewer."""
+        """Return the seconds since *at* without a process of the run, by wall clock; rather too few than too many."""
         # By rounding, what the next process has recorded at once may seem older than its beginning.
         before = [start for began, start in self.openings if began <= at + 1e-6]
         return self.openings[-1][1] - before[-1] if before else 0.0
@@ -259,7 +259,7 @@ class LiveGraph:
             raise LookupError(f"{error}{self._why_spilled(reference)}") from None
 
     def _why_spilled(self, reference: Reference) -> str:
-        """Say that a part does not exist because the output of its step became an artifact, if it did."""
+        """Return the reason why a part does not exist if the output became an artifact; else an empty text."""
         node = self.nodes.get(reference.step)
         why = why_spilled(node.value, node.tool) if node is not None else ""
         return why and f"; {why}"
@@ -287,7 +287,7 @@ class LiveGraph:
         return fan.children[index] if isinstance(index, int) and index < len(fan.children) else None
 
     def _item_again(self, node: Node) -> Stored:
-        """Return an element that is that of another for_each; or an object in memory, whose list was made once more."""
+        """Return an element that is not stored: from the outer for_each, or from the list after its producer reran."""
         if node.item is OF_ANOTHER:
             from dagrun.graph.fans import source_of  # here: only a for_each over another one needs it
 
@@ -383,7 +383,7 @@ class LiveGraph:
             self.releasing.changed.append(node)
 
     def blocks(self, node: Node, after: Node) -> bool:
-        """Whether *after* cannot run, for now or for ever, because of the way in which *node* has settled."""
+        """Whether *after* cannot run, now or ever, because of the state in which *node* has settled."""
         return self.would_block(node, after.plan)
 
     def would_block(self, node: Node, plan: CheckedStep) -> bool:
@@ -431,7 +431,7 @@ class LiveGraph:
             self.release(node)
 
     def _needs(self, node: Node) -> Iterator[Node]:
-        """Yield the steps that one which has not started waits for; of an element, that of the other for_each."""
+        """Yield the dependencies of a step that has not started; for an element, also the element that it follows."""
         over = node.parent.extra.over if node.parent is not None and node.parent.extra is not None else None
         for id_ in node.plan.depends_on:
             before = self.nodes[id_]
@@ -473,7 +473,7 @@ class LiveGraph:
 
     @property
     def written_output(self) -> Any:
-        """The answer of the run as it is written now; `None` for the outputs of the sinks."""
+        """The current output of the plan, as written; `None` for the outputs of the sinks."""
         return self.revisions[-1].output if self.revisions else self.plan.plan.output
 
     @cached_property
@@ -486,7 +486,7 @@ class LiveGraph:
         return (node for node in self.nodes.values() if node.parent is None and not node.is_gone)
 
     def after(self, node: Node) -> Iterator[Node]:
-        """Yield the steps of the current plan that wait for *node*; in place of an element, its for_each."""
+        """Yield the steps of the current plan that wait for *node*; for an element, its for_each."""
         families = (after if after.parent is None else after.parent for after in node.successors)
         return (after for after in families if not after.is_gone)
 
@@ -524,7 +524,7 @@ def thaw(graph: LiveGraph) -> None:
 
 
 def agree_to(graph: LiveGraph, nodes: Iterable[Node]) -> None:
-    """Mark those of *nodes* that have an effect as agreed to, if a person has agreed to what brings them."""
+    """Mark the steps with an effect among *nodes* as approved, if a person has approved the plan that adds them."""
     for node in nodes if graph.has_agreed else ():
         if any(tool is not None and not tool.effect.is_free for tool in (node.plan.tool, node.plan.fallback)):
             node.make_extra().is_agreed = True

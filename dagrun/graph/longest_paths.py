@@ -34,7 +34,7 @@ def remaining_paths(order: Sequence[K], successors: After[K], seconds: Callable[
 
 
 def topological_order(successors: After[K], degree: Mapping[K, int]) -> list[K]:
-    """Return the steps in an order in which each comes after its dependencies, without those on or after a cycle.
+    """Return the steps in topological order, without those on or after a cycle.
 
     Args:
         successors: The steps that wait for each, by id or by place.
@@ -51,7 +51,7 @@ def topological_order(successors: After[K], degree: Mapping[K, int]) -> list[K]:
 
 
 def order_of(plan: CheckedPlan) -> Sequence[int]:
-    """Return the steps of *plan*, by place, in an order in which each comes after its dependencies."""
+    """Return the steps of *plan* in topological order, by place."""
     if plan.is_ordered:
         return range(len(plan.after))
     return topological_order(plan.after, {place: len(s.depends_on) for place, s in enumerate(plan.steps.values())})
@@ -99,7 +99,7 @@ class Expected:
 
     @property
     def usual(self) -> float:
-        """The duration of a step of which nothing is known."""
+        """The default duration of a step without recorded calls."""
         if self._usual is None:
             self._learned = self._learn()
             durations = (self._known(checked) for checked in self._plan.steps.values())
@@ -109,7 +109,7 @@ class Expected:
 
     @property
     def learned(self) -> Mapping[str, float]:
-        """The medians of the calls of tools, in seconds, by name of the tool, as far as they are known."""
+        """The known medians of calls, in seconds, by name of the tool."""
         assert self.usual > 0  # the medians are read with it
         return self._learned
 

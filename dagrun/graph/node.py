@@ -192,7 +192,7 @@ class Node:
 
     @property
     def may_have_applied(self) -> bool:
-        """Whether one of its calls may have changed the world: it has timed out, say, or still runs."""
+        """Whether one of its calls may have taken effect: it has timed out, for example, or still runs."""
         for attempt in self.attempts[self._cleared :]:
             if self.called(attempt.tool).effect.is_free:
                 continue
@@ -244,7 +244,7 @@ class Node:
 
     @property
     def frozen_call(self) -> Node | None:
-        """The step whose call may have taken effect, so that only the same call may follow; or none.
+        """The step whose call may have taken effect, so that only the same call may follow; or `None`.
 
         It is this step, or one that this step has replaced. Of a for_each, the call of any element counts.
         """

@@ -85,7 +85,7 @@ class Labels:
             self.changed[id_] = _between(low, above[id_])
 
     def _lift(self, step: str, need: str) -> None:
-        """Move *step*, and the steps behind it as far as they are in the way, above *need*."""
+        """Move *step*, and the later steps that are in the way, above *need*."""
         floor = self[need]
         came: dict[str, str] = {step: need}
         stack = [step]
@@ -110,7 +110,7 @@ class Labels:
         self.changed.update(zip(moved, labels, strict=True))
 
     def _spread(self) -> None:
-        """Number all steps anew with whole numbers, in the same order."""
+        """Number all steps again with whole numbers, in the same order."""
         known = {**self._old, **self.changed}
         self.changed = {id_: float(place) for place, id_ in enumerate(sorted(known, key=known.__getitem__))}
 

@@ -46,13 +46,13 @@ class Bucket:
         self._at = now
 
     def wait(self, amount: float, now: float) -> float:
-        """Return the seconds until *amount* is there; what is more than the bucket holds needs a full one."""
+        """Return the seconds until *amount* is available; for more than the bucket holds, until it is full."""
         self._fill(now)
         lacking = min(amount, self.size) - self._level
         return lacking / self._rate if lacking > 1e-9 else 0.0
 
     def take(self, amount: float, now: float) -> None:
-        """Take *amount*; a negative one gives back what was reserved and not used. The bucket may be in debt."""
+        """Take *amount*; a negative amount returns an unused reservation. The level may become negative."""
         self._fill(now)
         self._level = min(self.size, self._level - amount)
 
@@ -62,7 +62,7 @@ class Bucket:
 
 
 class ProviderWindow:
-    """What one provider takes, for all runs of an engine.
+    """The concurrency window and the rates of one provider, for all runs of an engine.
 
     Attributes:
         limit: The most calls at once; `None` as long as none was refused.
@@ -93,7 +93,7 @@ class ProviderWindow:
         return None if self.limit is None else max(0, self.limit - self.in_flight)
 
     def wait(self, now: float, tokens: float) -> float:
-        """Return the seconds for which no call may begin in any case; 0 if one may, or waits only for another's end."""
+        """Return the seconds until a call may begin; 0 if it may begin now, or only waits for another call to end."""
         waits = [self._paused_until - now]
         if self.requests is not None:
             waits.append(self.requests.wait(1, now))
@@ -116,7 +116,7 @@ class ProviderWindow:
             self.tokens.take(used - reserved, now)
 
     def succeeded(self, seconds: float | None) -> None:
-        """Take note of a call that was answered: widen the window after enough of them, or narrow it if they are slow.
+        """Record an answered call: widen the window after enough of them, or narrow it if they are slow.
 
         Args:
             seconds: How long it took; `None` if that is not known.
@@ -140,7 +140,7 @@ class ProviderWindow:
             self.limit, self._successes = self.limit + 1, 0
 
     def refused(self, now: float, retry_after: float | None) -> bool:
-        """Take note of a call that was refused, after its `end`; return whether others beside it are the reason."""
+        """Record a refused call, after its `end`; return whether concurrent calls are the reason."""
         carried = self.in_flight
         if carried == 0:  # not even one call is taken now: that is no matter of width
             self.limit = 1 if self.limit is not None else None
@@ -153,7 +153,7 @@ class ProviderWindow:
         return True
 
     def offer(self) -> None:
-        """Tell the runs that wait that there may be room, the one that has waited longest first."""
+        """Wake the waiting runs, as there may be room; the longest waiting first."""
         waiting, self.waiting = self.waiting, {}
         for tell in waiting.values():
             tell()

@@ -1,4 +1,4 @@
-"""Release outputs that no step needs any more while the run goes on.
+"""Release outputs that no step needs, during the run.
 
 Outputs with objects in memory are always released, others if the policy says so.
 
@@ -82,7 +82,7 @@ def keep_for_reopened(releasing: ReleasedOutputs, nodes: Collection[Node]) -> No
 
 
 def may_be_named(graph: LiveGraph) -> bool:
-    """Whether a planner is at work, whose next patch may name any step (rule 4)."""
+    """Whether a planner is working, whose next patch may name any step (rule 4)."""
     return bool(graph.triggers) or graph.is_drafting or graph.is_frozen or graph.wants_more
 
 
@@ -178,7 +178,7 @@ def _drop_values(node: Node, kinds: Collection[type], marker: Unavailable) -> No
 
 
 def keep_values(graph: LiveGraph) -> None:
-    """Mark released values instead of dropping them: a record is about to be folded (rule 5)."""
+    """Mark released values and do not drop them: a record is about to be folded (rule 5)."""
     if graph.releasing is not None:
         graph.releasing.drops = False
 

@@ -1,4 +1,4 @@
-"""Find what must be done again when a run is resumed: effects in doubt, and needed outputs that are lost."""
+"""Find the work to repeat when a run is resumed: unresolved effects, and needed outputs that are lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dagrun.model.value import Stored, Unavailable, is_lost_object
 
 
 def in_doubt(graph: LiveGraph) -> list[str]:
-    """Return the steps in doubt of a run that ended as unknown, with all steps that were skipped because of them."""
+    """Return the unresolved steps of a run that ended as unknown, and all steps that were skipped because of them."""
     if graph.status is not Status.UNKNOWN:
         return []
     ids = set[str]()
@@ -25,13 +25,13 @@ def in_doubt(graph: LiveGraph) -> list[str]:
 
 
 def doubtful(graph: LiveGraph) -> list[Node]:
-    """Return the settled steps of which nobody knows whether they took effect, also those that have left the plan."""
+    """Return the settled steps with an unresolved effect, also those that have left the plan."""
     unknown = (node for node in graph.nodes.values() if node.state is State.UNKNOWN)
     return [node for node in unknown if not node.is_gone or leaves_doubt(graph, node)]
 
 
 def leaves_doubt(graph: LiveGraph, node: Node) -> bool:
-    """Whether nobody knows if a step in doubt that has left the plan took effect.
+    """Whether a step that has left the plan still has an unresolved effect.
 
     Only the same call, made once more with the same key, settles that: whatever else a planner has put in its place
     says nothing about the effect.
@@ -46,7 +46,7 @@ def leaves_doubt(graph: LiveGraph, node: Node) -> bool:
 
 
 def _has_repeated(node: Node, before: Node) -> bool:
-    """Whether a step has made the same call as one in doubt: the check allows no other with an effect."""
+    """Whether a step has repeated the call of an unresolved step: the check allows no other call with an effect."""
     tool = _last_tool(node)
     return tool is _last_tool(before) and tool.effect.may_repeat and _has_returned(node)
 
@@ -84,7 +84,7 @@ def _skipped_behind(graph: LiveGraph, cause: Node) -> Iterator[Node]:
 
 
 def _was_skipped(node: Node) -> bool:
-    """Whether a step was skipped because of another: before its call, or in it, when it came to an element."""
+    """Whether a step was skipped because of another: before its call, or during it, on reaching an element."""
     return node.state is State.SKIPPED and not node.is_gone and (not node.has_started or bool(node.plan.stream))
 
 
@@ -185,7 +185,7 @@ def _lost_sources(graph: LiveGraph, node: Node) -> Iterator[Node]:
 
 
 def open_frames(graph: LiveGraph, opened: Callable[[Stored], Stored]) -> None:
-    """Give the steps of a run that goes on the frames that are on record as files.
+    """Load the frames of a resumed run that are stored as files.
 
     Args:
         graph: The state.

@@ -1,4 +1,4 @@
-"""The vocabulary of dagrun: what plans, tools, runs and their records are made of.
+"""The data types of dagrun: plans, steps, tools, policies, events, records, and the protocols of the other packages.
 
 Plans come in as pydantic models (`Plan`, `Step`, `Patch`, `Policy`), because they come from outside. What dagrun makes
 itself, such as outcomes, events and questions, are dataclasses. The protocols that plug-ins implement are here, too:

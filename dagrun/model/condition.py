@@ -73,7 +73,7 @@ class Condition(BaseModel):
             left += reversed(inner)
 
     def looks_at(self, source: str) -> bool:
-        """Whether a comparison is about *source*: the id of a step, ``input`` or ``item``."""
+        """Whether a comparison refers to *source*: the id of a step, ``input`` or ``item``."""
         return any(re.split(r"[.\[]", leaf.ref or "", maxsplit=1)[0] == source for leaf in self.leaves())
 
     @property

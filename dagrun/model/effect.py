@@ -1,4 +1,4 @@
-"""Effects: what a call of a tool does to the world, and what may therefore be done with the call."""
+"""Effects: the changes that a call of a tool makes outside, and the rules that follow from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dagrun.errors import short_repr
 
 
 class Effect(StrEnum):
-    """What one call of a tool does to the world.
+    """The changes that one call of a tool makes outside.
 
     ==============  ======================================================================================
     ``pure``        Nothing: the same arguments give the same answer.
@@ -33,7 +33,7 @@ class Effect(StrEnum):
     may_repeat: bool
 
     def __new__(cls, value: str) -> Self:
-        """Make a member; what every check and every splice asks of it is an attribute."""
+        """Make a member; checks and patches read its properties often, so they are attributes."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.is_free = value in ("pure", "read")

@@ -26,7 +26,7 @@ from dagrun.model.value import Stored
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What a run was opened with: everything that must be equal, or known, when the run is resumed.
+    """The configuration that a run was opened with: everything that must be equal, or known, when it is resumed.
 
     Attributes:
         plan: The plan as it was written; without steps, if the planner had not written it yet.
@@ -162,7 +162,7 @@ class RunResumed(Event):
 
 @dataclass(slots=True, repr=False)
 class RunReopened(Event):
-    """Settled steps are opened again, because their effect was in doubt or their output is not in the record.
+    """Settled steps are opened again, because their effect was unresolved or their output is not in the record.
 
     Attributes:
         steps: The ids of these steps, and of the steps that were skipped because of them.
@@ -175,7 +175,7 @@ class RunReopened(Event):
 
 @dataclass(slots=True, repr=False)
 class RunStopping(Event):
-    """The run is ended early: no step starts any more, and running steps are told to stop."""
+    """The run ends early: no more steps start, and running steps are cancelled."""
 
     status: Status
     reason: str
@@ -209,7 +209,7 @@ class AttemptEnded(Event):
 
 @dataclass(slots=True, repr=False)
 class ConfidenceReported(Event):
-    """A tool says how sure it is of the output that it returns; the attempt ends next.
+    """A tool has reported the confidence of its output; the attempt ends next.
 
     Attributes:
         confidence: From 0 to 1.
@@ -412,7 +412,7 @@ class ReplanEnded(Event):
 
 @dataclass(slots=True, repr=False)
 class QuestionAsked(Event):
-    """A person must answer a question; if it is about a step, this step is held."""
+    """A person must answer a question; the step of the question, if any, is held."""
 
     question: Question
 
@@ -597,7 +597,7 @@ class PlannerCalled(Event):
 
 @dataclass(slots=True, repr=False)
 class HandedOn(Event):
-    """A planner of a ladder hands a request on to the next one.
+    """A planner of a fallback chain passes a request on to the next planner.
 
     Attributes:
         request: The number of the request (see `ReplanStarted`); 0 for the first plan, or for the next steps of it.

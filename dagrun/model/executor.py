@@ -16,11 +16,11 @@ from dagrun.model.value import Stored, encode, store_text
 
 
 class ResultRefused(Exception):
-    """An executor could not return the result of a call; the message says why."""
+    """An executor could not return the result of a call; the message has the reason."""
 
 
 class StillRunning(Exception):
-    """A call was told to stop, but did not end within the grace period."""
+    """A cancelled call did not end within the grace period."""
 
 
 class WorkerDied(Exception):
@@ -52,7 +52,7 @@ class CallFailed(Exception):
 
 @dataclass(slots=True)
 class Encoded:
-    """A result that is checked and encoded as JSON text already, because it comes from another process."""
+    """A result that another process has checked and encoded as JSON text."""
 
     data: bytes
 
@@ -66,7 +66,7 @@ class Encoded:
 
 
 class KeptResult(Encoded):
-    """A result that is stored already: that of a call which several steps share.
+    """A stored result of a call that several steps share.
 
     Args:
         value: The stored value. It has no objects in memory.
@@ -143,7 +143,7 @@ class Executor(Protocol):
 
 
 def refusal_by(executor: object, tool: Tool[..., Any]) -> str:
-    """Say why an executor of the host does not take *tool*, as its method `accepts` does; empty if it does."""
+    """Return why the `accepts` method of an executor refuses *tool*; empty if it accepts it."""
     accepts = None if isinstance(executor, type) else getattr(executor, "accepts", None)
     if accepts is None:
         return ""

@@ -19,7 +19,7 @@ FORMAT: Final = 1  # the format of records; each record contains it
 
 
 class Durability(StrEnum):
-    """What an acknowledged record survives."""
+    """The failure that an acknowledged record survives."""
 
     MEMORY = "memory"  # nothing: it is lost with the process
     PROCESS = "process"  # the end of the process, also by kill -9
@@ -107,15 +107,15 @@ class Tape(Protocol):
         ...
 
     async def backlog(self) -> list[Letter]:
-        """Return the letters that are there now, oldest first; `letters` does not return them again."""
+        """Return the messages that are in the inbox now, oldest first; `letters` does not return them again."""
         ...
 
     def letters(self) -> AsyncIterator[Letter]:
-        """Yield the letters that arrive from now on, each once, oldest first; never ends."""
+        """Yield the messages that arrive from now on, each once, oldest first; never ends."""
         ...
 
     async def discard(self, letter: str) -> None:
-        """Delete a letter, after its consequences are durable."""
+        """Delete a message, after its consequences are durable."""
         ...
 
     async def aclose(self) -> None:
@@ -125,7 +125,7 @@ class Tape(Protocol):
 
 @runtime_checkable
 class HeldTape(Tape, Protocol):
-    """A tape that can look whether its process still holds the run. This is optional.
+    """A run log writer that can check whether its process still holds the run. This is optional.
 
     A process that was stopped (SIGSTOP, a machine that sleeps) may wake after its lease has expired, between the
     instant at which the start of a call became durable and the call itself. Where another process has taken the run
@@ -161,7 +161,7 @@ class Journal(Protocol):
         ...
 
     async def open(self, run_id: str, *, steal: bool = False) -> Tape:
-        """Open the records of a run to resume it; its former owner cannot add to them any more.
+        """Open the records of a run to resume it; its former owner can no longer add records.
 
         Args:
             run_id: The id of the run.
@@ -204,7 +204,7 @@ class Journal(Protocol):
         ...
 
     async def post(self, run_id: str, text: bytes) -> None:
-        """Leave a letter for a run, whether a process holds it or not.
+        """Leave a message in the inbox of a run, whether a process holds it or not.
 
         Raises:
             RunNotFound: There is no run with this id.
@@ -222,7 +222,7 @@ class Journal(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Release all resources; called once, after the last tape was closed."""
+        """Release all resources; called once, after the last run log was closed."""
         ...
 
 
@@ -251,7 +251,7 @@ StoredRow: TypeAlias = tuple[object, object, object]
 
 @runtime_checkable
 class FollowsRecords(Protocol):
-    """A journal from which another process can read what was added to a run, and no more.
+    """A journal that can read the new records of a run alone. This is optional.
 
     This is optional: `dagrun.journal.following` reads the whole record again from a journal without it.
     """
@@ -272,7 +272,7 @@ class FollowsRecords(Protocol):
 
 @runtime_checkable
 class TellsRecords(Protocol):
-    """A journal in which the owner of a run tells other processes of new records. This is optional: else they look."""
+    """A journal that notifies other processes of new records. This is optional: without it, they poll."""
 
     async def wait_after(self, run_id: str, seq: int, seconds: float) -> bool:
         """Wait until a run has records after *seq*, or has changed hands; for *seconds* at most, or less.
@@ -293,7 +293,7 @@ class TellsRecords(Protocol):
 
 @runtime_checkable
 class MarksRecords(Protocol):
-    """A journal that can say cheaply which records have changed, for lists of many runs. This is optional."""
+    """A journal that reports cheaply which records have changed, for lists of many runs. This is optional."""
 
     async def marks(self) -> dict[str, str]:
         """Return a short text for each run, by its id, that changes with its record. It does not open the record."""
@@ -316,7 +316,7 @@ class KeepsStandings(Protocol):
     """
 
     async def standings(self, run_ids: Sequence[str]) -> dict[str, bytes]:
-        """Return what was kept of some runs, by id; of those alone of which it still holds."""
+        """Return cached summaries by run id; stale ones are left out."""
         ...
 
     async def keep_standing(self, run_id: str, mark: str, text: bytes) -> None:

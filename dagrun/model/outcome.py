@@ -22,7 +22,7 @@ def later(default: Any) -> Any:
 
 
 def later_mapping() -> Any:
-    """Declare such a field that holds a mapping."""
+    """Declare a mapping field that was added to the record format later."""
     return field(default_factory=dict, metadata={LATER: True})
 
 
@@ -168,7 +168,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class SharedCall:
-    """Says that a step did not make its call alone; see the `cache` and `batch` of `Tool`.
+    """Marks a step that did not make its call alone; see the `cache` and `batch` of `Tool`.
 
     Attributes:
         how: ``cached``: the call had ended before, and its result was kept. ``joined``: an equal call was under way.
@@ -248,12 +248,12 @@ class TriggerKind(StrEnum):
 
     @property
     def is_odd_success(self) -> bool:
-        """Whether the step has succeeded all the same."""
+        """Whether the trigger's step has succeeded."""
         return self in (TriggerKind.SURPRISE, TriggerKind.CONTRADICTION)
 
 
 class Recovery(StrEnum):
-    """What is done about an outcome."""
+    """The reaction to an outcome."""
 
     PROCEED = "proceed"
     RETRY = "retry"

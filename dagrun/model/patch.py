@@ -1,4 +1,4 @@
-"""Patches: edits to the plan of a run, what they change, and ids renamed inside steps."""
+"""Patches: the edits of a plan, the changes they cause, and the renaming of ids inside steps."""
 
 from __future__ import annotations
 

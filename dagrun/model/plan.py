@@ -32,7 +32,7 @@ class TerseModel(BaseModel):
         return fields_repr(self, [(name or "", value) for name, value in self.__repr_args__()])
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Yield the fields that say something, for pydantic."""
+        """Yield the fields that differ from their defaults, for pydantic."""
         for name, value in super().__repr_args__():
             field = type(self).model_fields.get(name or "")
             if field is None or value != field.get_default(call_default_factory=True):
@@ -121,7 +121,7 @@ class Step(TerseModel):
         return "default" in self.model_fields_set
 
     def within(self, limit: RetryRule) -> Step:
-        """Return the step with a retry rule within *limit*, that of the policy: the host's own steps may go beyond."""
+        """Return the step with its retry rule lowered to *limit*, the rule of the policy."""
         if self.retry is None or (rule := self.retry.within(limit)) is self.retry:
             return self
         return self.model_copy(update={"retry": rule})
@@ -135,7 +135,7 @@ else:
 
 @dataclass(slots=True, eq=False)
 class PlanSource:
-    """The steps in Python that a plan was made of. Plans with the same JSON are equal, whatever they were made of.
+    """The origin of a plan: its steps in Python, or a text. It does not count when plans are compared.
 
     Attributes:
         ids: The id of each step, by the `PlannedStep`.
@@ -182,11 +182,11 @@ class Plan(BaseModel):
         return notebook_bundle(self)
 
     def to_json(self, indent: int | None = 2) -> str:
-        """Return the plan as JSON, without the fields that say nothing; `dagrun.read_plan` reads it."""
+        """Return the plan as JSON, without fields that have their defaults; `dagrun.read_plan` reads it."""
         return plan_as_json(self.model_dump(mode="json", by_alias=True, exclude_unset=True), indent)
 
     def to_yaml(self) -> str:
-        """Return the plan as YAML, without the fields that say nothing; `dagrun.read_plan` reads it from a file."""
+        """Return the plan as YAML, without fields that have their defaults; `dagrun.read_plan` reads it from a file."""
         return plan_as_yaml(self.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
     def to_python(self) -> str:

@@ -109,7 +109,7 @@ class PastRequest:
 
 
 class HandOn(StrEnum):
-    """Why one planner of a ladder hands a request on to the next."""
+    """Why a planner of a fallback chain passes a request on to the next planner."""
 
     NO_ROUTE = "no_route"  # no template fits the goal
     NOTHING = "nothing"  # it has no plan, or nothing to say about a failure
@@ -125,7 +125,7 @@ class HandOn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """A planner of a ladder that was asked before, in the same request.
+    """A planner of a fallback chain that was asked earlier in the same request.
 
     Attributes:
         planner: Its name.
@@ -152,7 +152,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:
-    """Everything that a planner is told.
+    """The input of a planner.
 
     Attributes:
         run_id: The id of the run.
@@ -239,7 +239,7 @@ RevisedBy: TypeAlias = "Awaitable[Revision] | AsyncIterator[Add | Drop | Replace
 
 
 class Notes:
-    """What a planner writes down for its next call in the same run; kept in the record.
+    """A planner's notes for its next call in the same run, kept in the record.
 
     Attributes:
         text: The notes; at most `MAX_TEXT` characters are kept.
@@ -293,7 +293,7 @@ def must_be_planner(planner: object, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One planner of a ladder, and when it hands on.
+    """One planner of a fallback chain, and the conditions under which it passes a request on.
 
     Attributes:
         planner: The planner.
@@ -326,7 +326,7 @@ class Rung:
 
 
 def rungs_of(planner: Planner) -> tuple[Rung, ...]:
-    """Return the planners that a run asks one after another: those of a ladder, or *planner* alone."""
+    """Return the planners that a run asks in order: the fallback chain, or *planner* alone."""
     rungs = getattr(planner, "rungs", None)
     if isinstance(rungs, tuple) and rungs and all(isinstance(rung, Rung) for rung in rungs):
         return rungs

@@ -106,7 +106,7 @@ class HedgeRule(TerseModel):
 
 
 class Rate(TerseModel):
-    """What a provider takes in a minute; a tenth of it may come at once.
+    """The rate limits of a provider per minute, with bursts of up to a tenth.
 
     How many calls it takes at once needs no rate: a pool, or a tool without one, that refuses calls for now (HTTP 429,
     or an error with ``retry_after``) gets no more at once than it has taken, and more again when that goes well.
@@ -124,7 +124,7 @@ class Rate(TerseModel):
 
 
 class Policy(TerseModel):
-    """What a run may do. Times are in seconds; `None` means no limit.
+    """The limits and rules of a run. Times are in seconds; `None` means no limit.
 
     Attributes:
         max_running: Steps that run at once.
@@ -263,7 +263,7 @@ class Policy(TerseModel):
 
 
 class PlanLimits(TerseModel):
-    """Limits of size for plans that come from files and planners; they do not bind a plan that the host builds.
+    """Limits of size for plans from files and planners; a plan that the host builds has none.
 
     To raise a limit, read the plan with other limits: ``read_plan(path, limits=PlanLimits(max_steps=10_000))``.
 

@@ -1,4 +1,4 @@
-"""Questions that a run asks people, their answers, and letters to a run as JSON: answers, and orders to stop."""
+"""Questions of a run to people, their answers, and inbox messages as JSON: answers, and orders to stop."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Question:
 
     @property
     def content(self) -> str:
-        """A hash of what is asked, by which a call that is made again after a crash finds its answer."""
+        """A hash of the question, by which a call that is repeated after a crash finds its answer."""
         shown = [self.text, self.schema, decode_or_reason(self.arguments)]
         return sha256(json.dumps(shown, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -150,7 +150,7 @@ def standing(answer: Answer) -> str:
 
 
 def answer_from(answer: Answer | bool) -> Answer:
-    """Return *answer* as an `Answer`: True approves, False denies; neither says whether a call took effect.
+    """Return *answer* as an `Answer`: True approves, False denies; neither reports whether a call took effect.
 
     Raises:
         ContractError: *answer* is neither a boolean nor an `Answer`.
@@ -195,12 +195,12 @@ class AnswerLetter(BaseModel):
 
     @property
     def answer(self) -> Answer:
-        """The answer that the letter contains."""
+        """The answer in the message."""
         return Answer(self.choice, self.value, self.by, self.note, tuple(self.ticked))
 
     @classmethod
     def of(cls, question: str, answer: Answer, key: str) -> AnswerLetter:
-        """Return the letter that contains *answer* to the question with the id *question*, for the run with *key*."""
+        """Return the message with *answer* to the question with the id *question*, for the run with *key*."""
         facts = {name: getattr(answer, name) for name in ("choice", "value", "by", "note", "ticked")}
         return cls(key=key, question=question, **facts)
 
@@ -229,13 +229,13 @@ class ControlLetter(BaseModel):
 
     @property
     def text(self) -> str:
-        """The order in a sentence: the reason of what the run does then."""
+        """The order as a sentence, which becomes the reason of the run's status."""
         done = "suspended" if self.control == "suspend" else "cancelled"
         return f"{done} by {self.by or 'somebody'}{f': {self.reason}' if self.reason else ''}"
 
 
 def read_letter(text: bytes) -> AnswerLetter | ControlLetter:
-    """Return the letter that *text* contains.
+    """Parse a message of the inbox.
 
     Raises:
         ValidationError: It is none.
@@ -249,7 +249,7 @@ def read_letter(text: bytes) -> AnswerLetter | ControlLetter:
 
 
 def answer_in(text: bytes) -> AnswerLetter | None:
-    """Return the answer that the letter *text* contains, or `None`."""
+    """Return the answer in the message *text*; `None` if it is another message."""
     try:
         letter = read_letter(text)
     except ValueError:

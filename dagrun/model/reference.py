@@ -33,7 +33,7 @@ _MAX_INDEX: Final = 999_999_999
 
 
 class BadReference(ValueError):
-    """A text is not a reference; the message says why."""
+    """A text is not a reference; the message has the reason."""
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen because a check makes one or more per step; never changed
@@ -85,7 +85,7 @@ def leading_id(text: str) -> str:
 
 
 def parse_path(text: str) -> Path:
-    """Read a path such as ``rows[0].total``.
+    """Parse a path such as ``rows[0].total``.
 
     Raises:
         BadReference: *text* is not a path.
@@ -165,12 +165,12 @@ class Template:
 
     @property
     def holes(self) -> tuple[Hole, ...]:
-        """The holes, made at each call: a plan has many, of which few are looked at one by one."""
+        """The placeholders, made at each call: a plan has many, and few are needed one by one."""
         pairs = zip(self.references, self.places, strict=True)
         return tuple(Hole(reference, place, number in self.texts) for number, (reference, place) in enumerate(pairs))
 
     def fill(self, look_up: Callable[[Reference], Stored], limit: int = MAX_VALUE_BYTES) -> bytes:
-        """Build the JSON text, with the value from *look_up* in place of each hole.
+        """Build the JSON text, with the value from *look_up* for each placeholder.
 
         Raises:
             ValueTooLarge: The text would take more than *limit* bytes.
@@ -200,7 +200,7 @@ class Template:
 
 
 def _as_text(value: Stored, as_json: bytes) -> bytes:
-    """Return the inside of a JSON string that shows *value*: a text as it is, any other value as compact JSON."""
+    """Return the inside of a JSON string that shows *value*: a text unchanged, any other value as compact JSON."""
     quoted = as_json if isinstance(value, str) else _dumps(as_json.decode()).encode()
     return quoted[1:-1]
 

@@ -126,7 +126,7 @@ class Arguments:
         return self.validator.validate_json(data, by_alias=True, by_name=True)  # type: ignore[no-any-return]
 
     def parse_with(self, data: bytes, objects: Mapping[str, object], given: frozenset[str]) -> dict[str, Any]:
-        """Turn JSON text with tokens into keyword arguments, with objects in place of the tokens.
+        """Turn JSON text with tokens into keyword arguments, with objects for the tokens.
 
         Args:
             data: The text.
@@ -170,7 +170,7 @@ class Arguments:
                 data = shorter
 
     def received(self, data: bytes, parsed: Mapping[str, Any], objects: Iterable[object] = ()) -> ReceivedArguments:
-        """Return what the tool receives when it is called.
+        """Return the values that the tool receives when it is called.
 
         Args:
             data: The JSON text of the call.
@@ -300,7 +300,7 @@ def _defaults(function: Callable[..., Any], names: Collection[str]) -> dict[str,
 
 
 def _stream_of(name: str, streams: Mapping[str, Any]) -> tuple[str, SchemaValidator | None]:
-    """Return the parameter that is a stream, and what checks an element of it."""
+    """Return the stream parameter, and the validator of its elements."""
     if len(streams) > 1:
         raise ContractError(f"{name} takes {len(streams)} streams ({', '.join(streams)}); a tool takes one at most")
     for parameter, inner in streams.items():
@@ -362,7 +362,7 @@ def _is_secret(hint: Any) -> bool:
 
 
 def _handle_of(hint: Any, tool: str, parameter: str) -> Any:
-    """Return the type of the handle that a plan passes in place of a secret."""
+    """Return the type of the handle that a plan passes for a secret."""
     inner: Any = hint
     metadata: tuple[Any, ...] = ()
     if typing.get_origin(hint) is Annotated:
@@ -560,7 +560,7 @@ def _adapter_encoder(adapter: TypeAdapter[Any], *, is_plain: bool) -> Callable[[
             raise ValueRefused(f"bytes that are no UTF-8 are not a JSON value; {BYTES_ADVICE}") from error
 
     def encode_again(value: object, limit: int) -> Stored:
-        """Check a value once more, with plain scalars in place of those of numpy."""
+        """Validate again after converting NumPy scalars."""
         check_size(value, limit)  # so that copying it takes a bounded time
         checked = validate(without_numpy(value), strict=True, by_alias=True, by_name=True)
         return encode(checked if is_plain else dumped(checked), limit)
@@ -580,7 +580,7 @@ def _adapter_encoder(adapter: TypeAdapter[Any], *, is_plain: bool) -> Callable[[
 
 
 def explain(error: ValidationError, limit: int = 5) -> str:
-    """Say what is wrong, without the values themselves: they may hold a secret, or be 55 MB long."""
+    """Describe a validation error without the values themselves: they may hold a secret, or be 55 MB long."""
     faults = error.errors(include_url=False, include_input=False)
     lines = []
     for fault in faults[:limit]:

@@ -33,7 +33,7 @@ _NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOrigin:
-    """Where a tool of a server comes from.
+    """The server that a tool comes from, and the source of its effect.
 
     Attributes:
         server: The name of the server.
@@ -129,7 +129,7 @@ class Tool(Generic[P, R_co]):
 
     @property
     def is_on_record(self) -> bool:
-        """Whether it stands for a tool that is known from a record, whose types are not there."""
+        """Whether the tool was rebuilt from a record, without its types."""
         return getattr(self.function, "__module__", "") == ON_RECORD
 
     @property

@@ -1,4 +1,4 @@
-"""`ToolContext`: what a tool may ask of the run that calls it."""
+"""`ToolContext`: the run's interface for a tool that it calls."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ class ToolContext(Generic[D]):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the step was told to stop; a plain function should look at this now and then."""
+        """Whether the step was cancelled; a plain function should check this from time to time."""
         return self.stop.is_set()
 
     def check_cancelled(self) -> None:
-        """End a plain function in the middle if its step was told to stop.
+        """Raise in a plain function if its step was cancelled.
 
         Raises:
             StepCancelled: The step was told to stop.
@@ -92,7 +92,7 @@ class ToolContext(Generic[D]):
             raise StepCancelled(f"step {self.step} was asked to stop")
 
     def progress(self, fraction: float | None = None, message: str = "") -> None:
-        """Tell observers how far the step is.
+        """Report the progress of the step to observers.
 
         Args:
             fraction: From 0 to 1, or `None` if it is not known; any other value counts as `None`.
@@ -118,7 +118,7 @@ class ToolContext(Generic[D]):
         self.report("usage", {"tokens": math.ceil(tokens), "cost": cost})
 
     def report_confidence(self, confidence: float) -> None:
-        """Say how sure one can be of the output. The lowest confidence of what an answer was made of is its own.
+        """Report the confidence of the output. An answer has the lowest confidence among its sources.
 
         Args:
             confidence: From 0 to 1; of several reports of an attempt, the lowest counts.

@@ -114,7 +114,7 @@ def hint(name: str, known: Iterable[str]) -> str:
 
 
 def _identity(tool: AnyTool) -> tuple[object, ...]:
-    """Return what two equal tools have in common: the function and every option. Schemas follow from the function."""
+    """Return the properties that equal tools share: the function and every option. Schemas follow from the function."""
     names = (field.name for field in dataclasses.fields(tool))
     return tuple(getattr(tool, name) for name in names if name not in ("arguments", "output"))
 

@@ -1,4 +1,4 @@
-"""Traces: what a run tells whoever traces it, and how code inside a run finds the tracer.
+"""Traces: the interface between a run and a tracer, and the way code inside a run finds the tracer.
 
 `dagrun.observe.tracing` is the implementation, and the only file that knows OpenTelemetry. A run without *tracing*
 never imports it, and asks for each attempt only whether there is a tracer.
@@ -23,7 +23,7 @@ TRACEPARENT: Final = "traceparent"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What is known of a run when its span begins.
+    """The facts of a run when its span begins.
 
     Attributes:
         run_id: The name of the run.
@@ -42,7 +42,7 @@ class RunFacts:
 
 @dataclass(slots=True, kw_only=True)  # not frozen: made for every attempt of a traced run
 class AttemptFacts:
-    """What is known of an attempt when its tool is called.
+    """The facts of an attempt when its tool is called.
 
     Attributes:
         step: The id of the step.
@@ -125,14 +125,14 @@ class RunTracer(Protocol):
         """Take the events of a change that is complete."""
 
     def close(self) -> None:
-        """Take note that no more events will come."""
+        """Note that no more events will come."""
 
     def end(self) -> None:
-        """End what is still open; nothing of the run is alive any more."""
+        """End the spans that are still open; nothing of the run is alive any more."""
 
 
 class Traces(Protocol):
-    """What ``tracing=…`` takes: `dagrun.Tracing`, or another object that begins a tracer for each run."""
+    """The type of ``tracing=…``: `dagrun.Tracing`, or another object that begins a tracer for each run."""
 
     def begin(self, run: RunFacts) -> RunTracer | None:
         """Return the tracer of a run that begins; `None` if it cannot be traced. It must not raise."""

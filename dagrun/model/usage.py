@@ -13,7 +13,7 @@ class Charge(Protocol):
     """A reservation for one call of a model."""
 
     def settle(self, tokens: int | None, cost: float | None) -> None:
-        """Report what the call has used, `None` for unknown. Called once, however the call has ended."""
+        """Report the usage of the call, `None` for unknown. Called once, however the call has ended."""
         ...
 
 
@@ -58,7 +58,7 @@ class ModelPlace(Protocol):
     """The place of one call of a model among those that its provider takes at once."""
 
     def leave(self, error: BaseException | None) -> None:
-        """Give it back, once, when the call has ended; with its error, if there is one."""
+        """Release the place, once, when the call has ended; with its error, if there is one."""
         ...
 
 
@@ -75,7 +75,7 @@ PLACES: ContextVar[ModelPlaces | None] = ContextVar("dagrun places", default=Non
 
 
 class Answers:
-    """What models have answered during one call of a planner.
+    """The answers of models during one call of a planner.
 
     Attributes:
         texts: The answers, in the order in which they ended, whole or as far as they came.

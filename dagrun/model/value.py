@@ -24,7 +24,7 @@ from dagrun.model.contracts.held_objects import NOT_RECORDED, HeldObjects, held,
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """Stands for a value that is gone: it is not in the record of the run, or was released from memory.
+    """A value that is gone: it is not in the record of the run, or was released from memory.
 
     Attributes:
         reason: Why, in a sentence; for example, the policy does not allow it in the record.
@@ -76,12 +76,12 @@ def plain_scalar(value: object) -> object:
 
 
 def is_numpy_scalar(value: object) -> bool:
-    """Whether *value* is a scalar of numpy, such as a number out of an array."""
+    """Whether *value* is a NumPy scalar, such as a number from an array."""
     return any(base.__module__ == "numpy" and base.__name__ == "generic" for base in type(value).__mro__)
 
 
 def _named(value: object) -> str:
-    """Return what a value is, with its article."""
+    """Return the type of a value, with its article."""
     kind = type(value).__name__
     return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
 
@@ -99,7 +99,7 @@ def numpy_fallback(value: object) -> object:
 
 
 def without_numpy(value: Any, depth: int = 0) -> Any:
-    """Return *value* with plain scalars in place of those of numpy, in its lists and dicts and as their keys."""
+    """Return *value* with NumPy scalars converted to plain ones, in its lists and dicts and as their keys."""
     if depth > MAX_DEPTH:
         return value
     kind = type(value)
@@ -231,7 +231,7 @@ def _json_text(value: object) -> str:
 
 
 def _find_not_finite(value: object, place: Path) -> str:
-    """Say where in plain data there is a number that JSON cannot hold; or return an empty text."""
+    """Return the place of a number that JSON cannot hold, in plain data; empty if there is none."""
     if len(place) > MAX_DEPTH:
         return ""
     parts: Iterable[tuple[Any, object]] = ()
@@ -322,7 +322,7 @@ def store_text(data: bytes, limit: int = MAX_VALUE_BYTES) -> Stored:
 
 
 def decode(stored: Stored) -> Any:
-    """Return a new copy of a stored value, for one consumer; a token in place of each object in memory.
+    """Return a new copy of a stored value, for one consumer; each object in memory stays a token.
 
     Raises:
         ValueRefused: The value is gone; see `Unavailable`.
@@ -335,7 +335,7 @@ def decode(stored: Stored) -> Any:
 
 
 def decode_with_objects(stored: Stored) -> Any:
-    """Return a stored value for the host program: like `decode`, but with objects in place of their tokens.
+    """Return a stored value for the host program: like `decode`, but with objects for their tokens.
 
     Raises:
         ValueRefused: The value is gone; see `Unavailable`.
@@ -350,12 +350,12 @@ def _missing(stored: Unavailable) -> str:
 
 
 def is_released(stored: Stored) -> bool:
-    """Whether the value was released during the run, because no step needed it any more."""
+    """Whether the value was released during the run, because no step needed it."""
     return stored is RELEASED or stored is RELEASED_OBJECT
 
 
 def is_lost_object(stored: Stored) -> bool:
-    """Whether the value had objects in memory, and comes from a record, which holds none."""
+    """Whether the value had objects in memory and was read from a record, which holds none."""
     return type(stored) is Unavailable and stored.reason.startswith(NOT_RECORDED)
 
 

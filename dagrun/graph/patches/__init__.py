@@ -1,4 +1,4 @@
-"""Patches: changes of the plan of a run while it goes on, checked first and then applied in one instant.
+"""Patches: changes of the plan of a running run, checked first and then applied at once.
 
 In: a `Patch` (or a whole new `Plan`, which `plan_to_patch.py` turns into a patch) and the live graph. Out: a
 `CheckedPatch`, or every problem of the patch; and, from a `CheckedPatch` in a `Spliced` event, the changed graph.

@@ -1,4 +1,4 @@
-"""Apply a checked patch to the live graph: one synchronous change that costs only what it touches."""
+"""Apply a checked patch to the live graph: one synchronous change, in time proportional to the steps it touches."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def splice(graph: LiveGraph, event: Spliced) -> None:
 
 
 def _note_questions(graph: LiveGraph, event: Spliced) -> None:
-    """Note what people are asked about because of the patch, and what they have agreed to with it."""
+    """Note the questions that the patch requires, and the approvals that it has received."""
     patch: CheckedPatch = event.checked
     for id_, why in event.guards.items():
         graph.nodes[id_].make_extra().guards = why

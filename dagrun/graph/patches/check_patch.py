@@ -183,7 +183,7 @@ class _Trial:
     def _check_flow(
         self, steps: dict[str, CheckedStep], order: Mapping[str, float], own: Mapping[str, int]
     ) -> FlowChange | None:
-        """Look for data that the patch lets over the trust boundary; *own* has the places of the new steps."""
+        """Check the flow of data across the trust boundary after the patch; *own* has the places of the new steps."""
         from dagrun.graph.patches.flow_after import FlowTrial, flow_of  # here: few policies have a boundary
 
         base = flow_of(self.graph)
@@ -205,7 +205,7 @@ class _Trial:
         return trial.look(self.origin, self.findings, refuses=refuses)
 
     def _check_freeze(self, after: PlanAfter, own: Mapping[str, int]) -> FreezeChange | None:
-        """Look for calls that the first plan did not hold; *own* has the places of the new steps."""
+        """Check that the first plan has all calls of the patch; *own* has the places of the new steps."""
         from dagrun.graph.patches.plan_freeze import FreezeChange, FreezeTrial  # here: few policies freeze the plan
 
         if self.findings.has_errors:
@@ -224,7 +224,7 @@ class _Trial:
         return self.places.behind(0, f" -> {id_}") if known is None else known
 
     def _may_loosen(self) -> bool:
-        """Whether the patch may take away what people look at; the author of the first plan writes all of it."""
+        """Whether the patch might remove approvals; the author of the first plan writes all of it."""
         return self.origin == "planner" and self.graph.has_plan and not self.graph.is_drafting
 
     # Steps ------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ class Places:
         self._last: dict[int, int] = {}
 
     def name(self, place: int) -> str:
-        """Return *place* as it is written."""
+        """Return the written form of *place*."""
         return self._names.get(place) or f"edits[{place // STRIDE}]"
 
     def behind(self, edit: int, name: str) -> int:
@@ -101,7 +101,7 @@ class Edits:
         yield from self.substitutes
 
     def place_of(self, id_: str) -> int:
-        """Return the place of the edit with which a step leaves the plan."""
+        """Return the place of the edit that removes a step from the plan."""
         return self.dropped[id_] if id_ in self.dropped else self.new[self.substitutes[id_]][0]
 
     def is_leaving(self, node: Node) -> bool:
@@ -110,7 +110,7 @@ class Edits:
         return own or (node.parent is not None and self.is_leaving(node.parent))
 
     def use_of(self, edit: Rewire) -> dict[str, str]:
-        """Return the steps to use in place of others, with those that stay in place of fallen substitutes."""
+        """Return the substitutions of *edit*, with the kept steps for substitutes that were refused."""
         return {old: self.instead.get(new, new) for old, new in edit.use.items()}
 
     def rewrite(self, step: Step, edit: Rewire) -> Step:
@@ -152,7 +152,7 @@ class Edits:
                 return edit
 
     def _target(self, place: int, edit: Drop | Replace | Rewire) -> Node | None:
-        """Return the step that *edit* is about; `None` if it cannot be edited, or the edit falls away."""
+        """Return the target of *edit*; `None` if it cannot be edited, or the edit is void."""
         node = self._graph.nodes.get(edit.id)
         if node is None or node.is_gone:
             hint = self._findings.hint(edit.id, _Present(self._graph.nodes))

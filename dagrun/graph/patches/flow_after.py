@@ -39,14 +39,14 @@ def flow_of(graph: LiveGraph) -> FlowLabels | None:
 
 
 def sources_of(graph: LiveGraph, step: str) -> list[str]:
-    """Return the names of the sources of what a step gives, as far as it is in the plan."""
+    """Return the names of the sources of a step's output, in the current plan."""
     labels, node = flow_of(graph), graph.nodes[step]
     id_ = node.parent.id if node.parent is not None and node.is_defined_by_parent else step
     return [] if labels is None else labels.rules.names_of(labels.whole.get(id_, 0))
 
 
 def note_brief(graph: LiveGraph) -> None:
-    """Note what the planner is shown by a brief that is made at this instant: see rule 1."""
+    """Note the data that the planner sees in a brief made now: see rule 1."""
     labels, level = flow_of(graph), graph.plan.policy.brief
     if labels is None or level == "structural":
         return
@@ -77,7 +77,7 @@ def _is_talked_about(node: Node) -> bool:
 
 
 def written_by_others(graph: LiveGraph) -> dict[str, tuple[str, ...]]:
-    """Return the steps of the plan whose author had been shown what others can write, and the sources of that.
+    """Return the steps whose author had seen data that others can write, and the sources of it.
 
     A retry begins with the plan that the planner has left, and would take it for one of an author who has seen nothing.
     """
@@ -93,7 +93,7 @@ def written_by_others(graph: LiveGraph) -> dict[str, tuple[str, ...]]:
 
 
 def take_over_authors(graph: LiveGraph, written: Mapping[str, Iterable[str]]) -> None:
-    """Let a retry know who has written its steps; see `written_by_others`."""
+    """Set the authors of steps in a retried run; see `written_by_others`."""
     labels = flow_of(graph)
     if labels is None:
         return
@@ -112,7 +112,7 @@ def take_over_authors(graph: LiveGraph, written: Mapping[str, Iterable[str]]) ->
 
 @dataclass(frozen=True, slots=True)
 class FlowChange:
-    """What a patch changes of the labels of a run.
+    """The changes that a patch makes to the flow labels of a run.
 
     Attributes:
         labels: The labels that change, over those of the run.
@@ -168,7 +168,7 @@ class FlowTrial:
                 self._after.setdefault(need, []).append(id_)
 
     def look(self, origin: Literal["host", "planner"], findings: Findings, *, refuses: bool) -> FlowChange:
-        """Work out what a patch changes.
+        """Compute the changes of a patch.
 
         Args:
             origin: Who made it.
@@ -187,7 +187,7 @@ class FlowTrial:
         return self.follow(self.steps, findings, refuses=refuses)
 
     def follow(self, first: Iterable[str], findings: Findings, *, refuses: bool) -> FlowChange:
-        """Work out what follows from the labels of the *first* steps."""
+        """Compute the changes that follow from the labels of the *first* steps."""
         plans: dict[str, CheckedStep] = {}
         for id_ in self._relabel(first):
             known = self._definition(id_)
@@ -199,7 +199,7 @@ class FlowTrial:
         return FlowChange(self.labels, plans)
 
     def _author(self, checked: CheckedStep, old: Node, writer: int) -> Author:
-        """Return the author of a step in the place of another one, or of itself as it was: see rule 2."""
+        """Return the author of a replaced or rewired step: see rule 2."""
         new, was = checked.step, renamed(old.plan.step, self.substitutes)
         if old.parent is not None:  # a substitute of an element has no list
             was = was.model_copy(update={"for_each": None, "max_parallel": None})
@@ -257,7 +257,7 @@ class FlowTrial:
         return None if node is None or node.is_gone or id_ in self.leaving else node.plan
 
     def _any_definition(self, id_: str) -> CheckedStep | None:
-        """Return the definition of a step, also of one that has left the plan, to tell the way of data."""
+        """Return the definition of a step, also of one that has left the plan, to explain a path of data."""
         known = self.steps.get(id_)
         return self.graph.nodes[id_].plan if known is None and id_ in self.graph.nodes else known
 

@@ -1,4 +1,4 @@
-"""Guards: what people look at before an effect, and what of that a planner's patch would take away.
+"""Guards: checks by people before an effect, and those of them that a planner's patch would remove.
 
 A patch can make the rules of a run stricter, never looser. It is not refused for taking a guard away: a repair often
 has to replace a step that stands before a payment. The loss is noted with the call that it concerns, in the event of
@@ -49,7 +49,7 @@ class PlanAfter:
     elements: Mapping[str, Node]
 
     def needs(self, id_: str) -> tuple[str, ...]:
-        """Return what a step will wait for; an element waits for what its for_each waits for."""
+        """Return the steps that a step will wait for; an element also waits for the dependencies of its for_each."""
         element = self.elements.get(id_) or self.graph.nodes.get(id_)
         own = self.steps[id_].depends_on if id_ in self.steps else ()
         if element is not None and element.parent is not None:
@@ -61,7 +61,7 @@ class PlanAfter:
         return _closure(self.needs(id_), self.needs)
 
     def calls(self) -> Iterator[tuple[str, CheckedStep]]:
-        """Yield the steps with an effect that have not started, and of which the patch changes anything before them."""
+        """Yield the steps with an effect that have not started, and have a changed step before them."""
         touched = {*self.steps, *self.leaving}
         for id_, checked in self.steps.items():
             if _has_effect(checked):
@@ -126,7 +126,7 @@ def guards_forgotten(after: PlanAfter) -> dict[str, str]:
 
 
 def guards_to_keep(graph: LiveGraph) -> dict[str, str]:
-    """Find what a retry of a run has to ask people, as it begins with the plan that its planner has left.
+    """Find the approvals that a retry must ask for, because it begins with the last plan of the planner.
 
     Returns:
         By step, the sentence that was noted with its call; or, where the run ended before it had an agreed plan, the
@@ -189,7 +189,7 @@ def _models(graph: LiveGraph, known: Node | None, checked: CheckedStep) -> Itera
 
 
 def _lost(after: PlanAfter, id_: str, checked: CheckedStep, old: Node) -> Iterator[str]:
-    """Yield what stood before *old*, and does not stand before the step *id_*."""
+    """Yield the guards of *old* that are missing before the step *id_*."""
     graph, least = after.graph, after.graph.plan.policy.min_confidence
     earlier = before(graph, old)
     gates = _gates(graph, earlier)
@@ -227,7 +227,7 @@ def _guarding(graph: LiveGraph, step: Step, earlier: Iterable[str]) -> Iterator[
 
 
 def _marks(node: Node) -> list[str]:
-    """Return what is noted with a step."""
+    """Return the guards noted on a step."""
     if node.extra is None:
         return []
     agreed = [_AGREED.format(node.id)] if node.extra.is_agreed else []
@@ -249,7 +249,7 @@ def _is_unsure(confidence: float | None, least: float) -> TypeGuard[float]:
 
 
 def _is_other(after: PlanAfter, id_: str) -> bool:
-    """Whether a step that stays is defined otherwise, apart from the names of what it uses."""
+    """Whether the definition of a step that stays has changed, except for renamed references."""
     old = after.graph.nodes[id_].plan.step
     return id_ in after.steps and after.steps[id_].step != rename_in_step(old, after.substitutes)
 

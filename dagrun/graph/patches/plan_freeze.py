@@ -32,7 +32,7 @@ from dagrun.model.plan import Step
 
 @dataclass(frozen=True, slots=True)
 class FreezeChange:
-    """What a patch changes of a frozen plan.
+    """The changes that a patch makes to a frozen plan.
 
     Attributes:
         origins: For a patch of the planner: the calls that its steps make.
@@ -118,7 +118,7 @@ class FreezeTrial:
         return frozenset(self._kind(node.id) for node in nodes if node.state is State.SUCCEEDED)
 
     def look(self) -> FreezeChange:
-        """Refuse every call that is none of the first plan; return what the patch changes."""
+        """Refuse every call that is not in the first plan; return the changes of the patch."""
         steps = self.after.steps
         for id_ in in_order({id_: checked.depends_on for id_, checked in steps.items()}):
             self._find(id_, steps[id_])
@@ -164,7 +164,7 @@ class FreezeTrial:
         self._origins[id_] = model if model in found else self._free(found, checked)
 
     def _found_element(self, id_: str, checked: CheckedStep, parent: Node) -> list[str]:
-        """Return the call that a step makes for one element of a for_each: that of all, or that of the host for it."""
+        """Return the calls that may match a step for one element: the for_each's, or the host's for that element."""
         own, found = key_of(checked.step, self._kind, is_element=True), list[str]()
         for origin in (self._origin(parent.id), self._model(id_)):
             call = self.plan.calls.get(origin)
@@ -180,7 +180,7 @@ class FreezeTrial:
         return next((id_ for id_ in found if id_ not in self._taken and id_ not in brought), found[0])
 
     def _why(self, id_: str, step: Step) -> str:
-        """Say in which way a step differs from the first plan."""
+        """Return the difference between a step and the first plan, as a sentence."""
         like = self.plan.of_tool(step.tool)
         if not like:
             return "no step of it calls that tool"
@@ -228,7 +228,7 @@ class FreezeTrial:
             there.setdefault(root, id_)
 
     def _look_before(self, id_: str, checked: CheckedStep) -> None:
-        """Refuse to take away what stood before a call with an effect."""
+        """Refuse the removal of steps that stood before a call with an effect."""
         parent = self._element_of(id_)
         origin = self._origin(id_ if parent is None else parent.id)
         wanted = self._wanted(origin) if origin in self.plan.calls else {}
@@ -238,7 +238,7 @@ class FreezeTrial:
                 self._refuse("DR429", id_, checked, dependency=need)
 
     def _wanted(self, origin: str) -> dict[str, str]:
-        """Return the kinds of all that stood before a call, without what has succeeded; each with the id of a step."""
+        """Return the kinds of the unfinished steps before a call, each with the id of a step."""
         plan, done = self.plan, self._done
         found: dict[str, str] = {}
         left = [origin]

@@ -86,7 +86,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _over_again(present: Mapping[str, Node], kept: Collection[str]) -> set[str]:
-    """Return the steps of *kept* that have begun to go through the elements of a step which leaves: they begin anew."""
+    """Return the steps of *kept* that follow the elements of a leaving step and have begun: they start again."""
     again: set[str] = set()
     leaving = [node for id_, node in present.items() if id_ not in kept]
     while leaving:

@@ -98,7 +98,7 @@ def _parts(node: Node) -> list[Node]:
 
 
 def running_parts(node: Node) -> Iterator[Node]:
-    """Yield the step, or those of its elements, of which a call or its review is under way."""
+    """Yield the step, or its elements, with a call or a review in progress."""
     for part in _parts(node):
         is_called = bool(part.attempts) and part.attempts[-1].outcome is None
         if not part.state.is_settled and (is_called or (part.state is State.RUNNING and part.children is None)):
@@ -106,7 +106,7 @@ def running_parts(node: Node) -> Iterator[Node]:
 
 
 def ending_parts(node: Node) -> Iterator[Node]:
-    """Yield the step and those of its elements that settle at once when they leave the plan: they do not run.
+    """Yield the step and its elements that settle at once when they leave the plan, because they are not running.
 
     A for_each also waits for elements that have left the plan before, and still clean up: it counts them as missing.
     """
@@ -150,7 +150,7 @@ def check_ceilings(graph: LiveGraph, new: Mapping[str, tuple[int, Step]], findin
 
 
 def check_retries(step: Step, policy: Policy, number: int, findings: Findings) -> None:
-    """Refuse a step that would be tried more often than the policy says."""
+    """Refuse a step with more attempts than the policy allows."""
     if step.retry is not None and step.retry.max_attempts > policy.retry.max_attempts:
         reason = f"retry.max_attempts is {step.retry.max_attempts}, the policy says {policy.retry.max_attempts}"
         findings.add("DR412", number, "step.retry", step=step.id, reason=reason)
@@ -181,7 +181,7 @@ def check_loosening(
 
 
 def check_frozen_call(checked: CheckedStep, old: Node, place: int, findings: Findings) -> None:
-    """Refuse any call after one that may have taken effect, but for the same call or one without effects."""
+    """Refuse a call with an effect after one that may have taken effect, unless it is the same call."""
     doubted = old.frozen_call
     called = [tool for tool in (checked.tool, checked.fallback) if tool is not None and not tool.effect.is_free]
     if doubted is None or not called:

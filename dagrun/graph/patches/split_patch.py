@@ -39,7 +39,7 @@ _PLACE: Final = re.compile(r"edits\[(\d+)\](?: -> ([A-Za-z0-9_-]+(?:\[\d+\])?))?
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What is left of a patch.
+    """The accepted part of a patch.
 
     Attributes:
         patch: The patch with the edits that are left.
@@ -109,7 +109,7 @@ def _guilty(graph: LiveGraph, edits: Sequence[AnyEdit], problems: Iterable[Probl
 
 
 def _follows(graph: LiveGraph, id_: str, edit: AnyEdit) -> bool:
-    """Whether a step that the patch does not name changes because of an edit: it waits for what leaves."""
+    """Whether an edit changes a step that the patch does not name: a dependency of it leaves."""
     node = graph.nodes.get(id_)
     return node is not None and isinstance(edit, Drop | Replace) and edit.id in node.plan.depends_on
 
@@ -185,7 +185,7 @@ def _is_about(graph: LiveGraph, edit: AnyEdit, protected: Collection[str]) -> bo
 
 
 def _behind(graph: LiveGraph, failed: Iterable[str]) -> set[str]:
-    """Return the failed steps and all that waits for them; an element stands for its for_each, too."""
+    """Return the failed steps and all their dependents; for an element, also its for_each."""
     found = set[str]()
     left: list[Node] = [graph.nodes[id_] for id_ in failed]
     while left:
@@ -203,7 +203,7 @@ def _next(node: Node) -> Iterator[Node]:
 
 
 def _placed(problem: Problem, kept: Sequence[int]) -> Problem:
-    """Return a problem of what is left with its place in the whole patch."""
+    """Return a problem of the reduced patch with its place in the whole patch."""
     place = _PLACE.match(problem.path)
     assert place is not None
     return replace(problem, path=f"edits[{kept[int(place[1])]}]{problem.path[place.end(1) + 1 :]}")

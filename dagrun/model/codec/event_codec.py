@@ -52,7 +52,7 @@ def _fields(name: str) -> Fields:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What a record says about an event that was redacted before it was written.
+    """The redaction marks of a record whose event was redacted before it was written.
 
     Attributes:
         lost: The parts with which the run computes and that are redacted: ``plan``, ``inputs``, ``patch``.
@@ -225,6 +225,6 @@ def events_of(run_id: str, lines: Sequence[Line], unseal: Callable[[str], bytes]
 
 
 def _original(text: bytes, unseal: Callable[[str], bytes]) -> bytes:
-    """Return the record as it was before its event was redacted; *text* itself if it was not, or was not sealed."""
+    """Return the unredacted record; *text* itself if it was not redacted, or was not sealed."""
     marks = marks_of(text)
     return text if marks is None or not marks.sealed else unseal(marks.sealed)

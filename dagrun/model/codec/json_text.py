@@ -65,7 +65,7 @@ def rest(text: str, at: int) -> str:
 
 
 def reader(is_fit: Callable[[Any], bool], wanted: str) -> Callable[[str, int], ReadResult]:
-    """Return a function that reads a value for which *is_fit* holds; *wanted* names such values in messages."""
+    """Return a reader of values that pass *is_fit*; *wanted* names them in error messages."""
 
     def read(text: str, at: int) -> ReadResult:
         value, end = scan(text, at)
@@ -77,7 +77,7 @@ def reader(is_fit: Callable[[Any], bool], wanted: str) -> Callable[[str, int], R
 
 
 def read_stored(text: str, at: int) -> ReadResult:
-    """Read a stored value: the text of an object or a list stays as it is."""
+    """Read a stored value: an object or a list as its JSON text, anything else decoded."""
     value, end = scan(text, at)
     return (text[at:end].encode() if type(value) in (dict, list) else value), end
 
@@ -104,7 +104,7 @@ def write_number(value: Any) -> bytes:
 
 
 def write_whole(value: Any) -> bytes:
-    """Return a whole number as JSON; a fraction, such as half a token that a tool reports, is rounded up."""
+    """Return a whole number as JSON, rounding a fraction up (a tool may report half a token)."""
     return write_number(value if hasattr(value, "__index__") else math.ceil(value))
 
 

@@ -60,7 +60,7 @@ class TypeCodec:
 
 @cache
 def codec_of(hint: Any) -> TypeCodec:
-    """Return the codec for the type that *hint* stands for."""
+    """Return the codec for a type hint."""
     if hint == Stored:
         return _STORED
     if hint in _LEAVES:
@@ -164,7 +164,7 @@ class Fields:
         return made
 
     def _refuse(self, text: str, start: int) -> NoReturn:
-        """Raise the error that says what is wrong with the fields of an object."""
+        """Raise the error that names the missing, unknown or misplaced fields of an object."""
         fields, _ = scan("{" + text[start:], 0)
         stored = next((name for name, _, codec in self._codecs if codec is _STORED), "")
         names = [stored if stored and name == UNAVAILABLE else name for name in fields]
@@ -213,7 +213,7 @@ def _list_of(codec: TypeCodec) -> TypeCodec:
 
 
 def _row_of(codecs: list[TypeCodec]) -> TypeCodec:
-    """Return the codec of a tuple of fixed length, in which each element has its own type."""
+    """Return the codec of a tuple of fixed length, with one codec for each position."""
 
     def read(text: str, at: int) -> ReadResult:
         values = []

@@ -1,4 +1,4 @@
-"""What a contract of a tool needs beyond pydantic.
+"""Contracts of tools: the parts that pydantic does not cover.
 
 The package takes types, core schemas and values, and returns JSON Schemas, and values that fit them. Open
 `dagrun/model/signature.py` first, which uses it. `json_schemas.py` makes the schema of a type that has its own schema.

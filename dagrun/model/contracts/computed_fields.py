@@ -1,4 +1,4 @@
-"""Computed fields of models: they are in what a tool returns, and are left out of what the next tool gets.
+"""Computed fields of models: part of the output of a tool, left out of the arguments of the next tool.
 
 A model of pydantic writes its computed fields, and takes them for extra fields when it is read again. A model that
 forbids extra fields would refuse its own output. Plans may refer to computed fields, so outputs keep them; where a

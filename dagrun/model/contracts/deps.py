@@ -104,7 +104,7 @@ NO_DEPS: Final = Deps()
 
 
 def deps_from(given: Any) -> Deps:
-    """Return what the host has passed as dependencies."""
+    """Return the host's ``deps=`` argument as `Deps`."""
     return given if isinstance(given, Deps) else NO_DEPS if given is None else Deps(given)
 
 

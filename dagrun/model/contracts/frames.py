@@ -24,7 +24,7 @@ NPY: Final = "application/x-npy"
 
 
 class NotKept(Exception):
-    """A frame cannot be written so that it comes back as it was."""
+    """A frame cannot be written without a loss."""
 
 
 @dataclass(frozen=True, slots=True)

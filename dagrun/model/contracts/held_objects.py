@@ -1,4 +1,4 @@
-"""A stored value with objects in memory: JSON in which tokens stand for them, and the objects by token.
+"""A stored value with objects in memory: JSON with a token for each object, and the objects by token.
 
 1. A token is ``{"$object": "pandas.DataFrame", "of": "load#1"}``: the name of the type, and the call that returned the
    object. So lists, elements of a for_each, references and answers treat it as the JSON that it is.
@@ -29,7 +29,7 @@ NOT_RECORDED: Final = "an object in memory, which no record holds: "
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldObjects:
-    """JSON with tokens, and the objects that they stand for.
+    """JSON with tokens, and the objects in memory that the tokens refer to.
 
     Attributes:
         text: The JSON, as in a stored value.
@@ -43,12 +43,12 @@ class HeldObjects:
 
     @property
     def value(self) -> Any:
-        """The value with the objects themselves in place of their tokens; only the lists and dicts are new."""
+        """The value with its objects instead of tokens; only lists and dicts are copied."""
         return with_objects(from_json(self.text), self.objects)
 
     @property
     def reason(self) -> str:
-        """What a record says in place of the value."""
+        """The text that the record has instead of the value."""
         names = dict.fromkeys(type_name(type(thing)) for thing in self.objects.values())
         return NOT_RECORDED + ", ".join(names)
 
@@ -80,7 +80,7 @@ def owner_of(value: object) -> str:
 
 
 def with_objects(value: Any, objects: Mapping[str, object]) -> Any:
-    """Return decoded JSON with objects in place of their tokens."""
+    """Return decoded JSON, with each token replaced by its object."""
     if type(value) is dict:
         owner = owner_of(value)
         if owner in objects:
@@ -103,7 +103,7 @@ def tokens_in(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def held(value: Any, text: bytes, objects: Mapping[str, object]) -> HeldObjects | bytes:
-    """Return JSON with those of *objects* whose tokens are in it; plain JSON if none is.
+    """Return JSON together with the objects that its tokens refer to; plain JSON if it has no tokens.
 
     Args:
         value: The JSON, decoded.

@@ -47,7 +47,7 @@ def without_texts(schema: Any) -> Any:
 
 
 def import_fault(tool: Tool[..., Any], *, is_child: bool) -> str:
-    """Say why another process cannot import the function of *tool*; empty if it can.
+    """Return why another process cannot import the function of *tool*; empty if it can.
 
     Args:
         tool: The tool.
@@ -77,12 +77,12 @@ def import_fault(tool: Tool[..., Any], *, is_child: bool) -> str:
 
 
 def is_named(tool: Tool[..., Any]) -> bool:
-    """Whether the name of its function stands for *tool* itself, as it does under the decorator."""
+    """Whether the module attribute with the function's name is *tool* itself, as it is under the decorator."""
     return _known_target(tool) is tool
 
 
 def found_tool(target: object, name: str, effect: str, *, is_named: bool) -> Tool[..., Any]:
-    """Return the tool for which an imported object stands.
+    """Return the tool for an imported object: a `Tool`, or a plain function to wrap.
 
     Args:
         target: What the name of the function stands for.
@@ -136,7 +136,7 @@ def asks_people(tool: Tool[..., Any]) -> bool:
 
 
 def _known_target(tool: Tool[..., Any]) -> Any:
-    """Return the object for which the name of the function stands now; `None` if its module is not loaded."""
+    """Return the current module attribute with the function's name; `None` if its module is not loaded."""
     function = tool.function
     target: Any = sys.modules.get(function.__module__)
     for part in function.__qualname__.split("."):

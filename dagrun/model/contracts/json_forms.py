@@ -1,4 +1,4 @@
-"""Forms in JSON of types to which pydantic gives none, or one that loses something: bytes, and scalars of numpy.
+"""JSON forms for types that pydantic cannot convert, or only with a loss: bytes, and NumPy scalars.
 
 1. Bytes are base64, in what tools return and in what they take, so any bytes come back as they were. The schema says
    ``format: byte``. A pydantic model has a configuration of its own, and so its own form of bytes.

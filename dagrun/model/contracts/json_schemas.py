@@ -40,12 +40,12 @@ class ContractSchemas(GenerateJsonSchema):
         return {**found, "$defs": whole.definitions} if whole.definitions else found
 
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
-        """Return the schema of bytes, which are base64 (of either alphabet) unless a model says otherwise."""
+        """Return the schema of bytes: base64 (of either alphabet) unless a model sets another encoding."""
         found = super().bytes_schema(schema)
         return {**found, "format": "byte"} if found.get("format") == "base64url" else found
 
     def generate_inner(self, schema: Any) -> JsonSchemaValue:
-        """Return the schema of a part; a mark in place of a document of its own, which pydantic cannot read."""
+        """Return the schema of a part; a mark for a schema document of its own, which pydantic cannot read."""
         found = super().generate_inner(schema)
         if any(key in found for key in _DEFINITIONS) or any(
             target not in self.json_to_defs_refs for target in _references(found)
@@ -68,7 +68,7 @@ class _Whole:
         self._moved: list[tuple[tuple[Mapping[str, Any], Mapping[str, Any]], dict[str, str]]] = []
 
     def put_back(self, schema: dict[str, Any], documents: list[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return *schema*, and complete the definitions, with each document in place of its mark."""
+        """Return *schema* with each mark replaced by its document, and complete the definitions."""
         for name, part in list(self.definitions.items()):
             self.definitions[name] = self._put_back(part, documents)
         for name, part in self._marked.items():

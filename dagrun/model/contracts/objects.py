@@ -1,4 +1,4 @@
-"""Types of objects that are passed in memory: which parameters take them, which outputs are made of them.
+"""Types of objects that are passed in memory: the parameters that take them, and the outputs that contain them.
 
 1. A tool returns objects where its return type says ``Object[T]``, alone or in lists, dicts and unions. All else in the
    type is JSON as ever.
@@ -119,7 +119,7 @@ class ObjectPlace:
 
 
 def holds_objects(hint: Any) -> bool:
-    """Whether a type says ``Object[…]`` somewhere, or is a frame."""
+    """Whether a type contains ``Object[…]``, or is a frame."""
     if (typing.get_origin(hint) is Annotated and IN_MEMORY in hint.__metadata__) or is_frame_class(hint):
         return True
     return any(holds_objects(part) for part in typing.get_args(hint) if not isinstance(part, str))
@@ -143,7 +143,7 @@ def has_objects(schema: Any) -> bool:
 
 
 def is_object_place(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema is that of the place of an object."""
+    """Whether a schema is for an object in memory."""
     kind = schema.get("type")
     return isinstance(kind, str) and kind.startswith(OBJECT_TYPE)
 
@@ -226,7 +226,7 @@ def _rebuilt(hint: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def bare(hint: Any) -> Any:
-    """Return a type without annotations, names of its own, or bounds: what a value is compared with."""
+    """Return a type without annotations, names of its own, or bounds, for comparison."""
     while True:
         if typing.get_origin(hint) is Annotated:
             place = next((part for part in hint.__metadata__ if isinstance(part, ObjectPlace)), None)

@@ -1,4 +1,4 @@
-"""The two forms of the arguments of a call that rules look at: its JSON, and what its tool receives.
+"""The arguments of a call in the two forms that rules test: its JSON, and the values its tool receives.
 
 1. A rule that holds for one of the forms holds. A form in which it cannot be evaluated is one for which it holds.
 2. What a tool receives is read from the very values that it gets, after aliases, validators and defaults: the fields of
@@ -71,7 +71,7 @@ class ReceivedArguments:
             return self.data
 
     def read(self, value: Any, given: Any, place: Path, above: frozenset[int]) -> Any:
-        """Return *value* as plain JSON; *given* is what the call says there, and stands for what has no JSON."""
+        """Return *value* as plain JSON; *given*, the JSON of the call, replaces parts that have no JSON form."""
         if id(value) in above:
             return given
         inside, value = above | {id(value)}, value.root if isinstance(value, RootModel) else value

@@ -1,4 +1,4 @@
-"""Look up a place in a JSON Schema: which types its values can have, or that it cannot exist.
+"""Find a place in a JSON Schema: the types its values can have, or that it cannot exist.
 
 The look-up is permissive: a place counts as missing only if the schema rules it out.
 """
@@ -87,7 +87,7 @@ def schemas_at(schema: Schema, root: Schema, path: Path) -> list[Schema]:
 
 
 def with_defaults(value: Any, schema: Schema, root: Schema) -> Any:
-    """Return plain JSON with the defaults that its schema names in place of the fields that it leaves out."""
+    """Return plain JSON completed with the defaults of its schema."""
     if not isinstance(value, dict | list):
         return value
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
@@ -127,7 +127,7 @@ def types_of(schema: Schema, root: Schema) -> Types | None:
 
 
 def are_disjoint(expected: Types | None, possible: Types | None) -> bool:
-    """Whether no value can have a type of both sets; `None` stands for any type."""
+    """Whether the two sets have no type in common; `None` means any type."""
     return expected is not None and possible is not None and not _widen(expected) & _widen(possible)
 
 
@@ -137,7 +137,7 @@ _Known: TypeAlias = dict[tuple[int, int], Clash | None]  # by a pair of schemas
 
 
 def clash(expected: Alternatives, given: Alternatives, known: _Known) -> Clash | None:
-    """Return a place at which no value fits, whatever it is at the top; `None` if a value may fit.
+    """Return a place at which no value fits; `None` if a value may fit.
 
     Empty lists and objects do not count: whoever passes a list of texts for numbers has taken the wrong one.
 

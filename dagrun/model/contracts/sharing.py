@@ -1,4 +1,4 @@
-"""What a tool says about calls that need not be made one by one: kept results, and batches.
+"""Declarations of a tool about shared calls: cached results, and batches.
 
 Both leave out or join calls, so they are for tools without an effect alone.
 """
@@ -52,7 +52,7 @@ class Batch:
 
 
 def check_sharing(tool: AnyTool, make_form: Callable[..., AnyTool]) -> Batch | None:
-    """Check what *tool* says about shared calls.
+    """Check the `cache` and `batch` options of *tool*.
 
     Args:
         tool: The tool.

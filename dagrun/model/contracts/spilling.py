@@ -34,7 +34,7 @@ from dagrun.model.value import (
 
 
 class SpillingOutput(Protocol):
-    """What spilling asks of the output contract of a tool: whether its return type names `Artifact`."""
+    """The part of an output contract that spilling needs: whether the return type names `Artifact`."""
 
     @property
     def spills(self) -> bool:
@@ -43,7 +43,7 @@ class SpillingOutput(Protocol):
 
 
 class SpillingTool(Protocol):
-    """What spilling asks of a tool, which is defined above this module."""
+    """The part of a tool that spilling needs; the class `Tool` is defined above this module."""
 
     @property
     def name(self) -> str:
@@ -126,7 +126,7 @@ def spill(
 
 
 def why_spilled(stored: Stored, tool: SpillingTool) -> str:
-    """Say that an output is an artifact because of its size; an empty text if it is none."""
+    """Return why an output became an artifact (its size); empty if it did not."""
     if not tool.output.spills or type(stored) is not bytes or len(stored) > _MOST:
         return ""
     value = decode(stored)

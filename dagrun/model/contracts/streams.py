@@ -52,7 +52,7 @@ class ListStream(AsyncIterator[T], Generic[T]):
 
 
 def as_stream(values: Sequence[T]) -> AsyncIterator[T]:
-    """Pass a list where a tool takes a stream: a step of a plan (as it is), or a list, to call the function itself.
+    """Type a list, or a planned step, as the stream that a tool takes.
 
     A plan in Python does not need it: a step may be passed as it is. A type checker, which takes the step of a
     ``for_each`` for a list, does.
@@ -73,7 +73,7 @@ def as_stream(values: Sequence[T]) -> AsyncIterator[T]:
 
 
 def element_type(hint: Any) -> Any:
-    """Return the type of the elements, if *hint* is that of a stream; else ``inspect.Parameter.empty``.
+    """Return the element type of a stream, or ``inspect.Parameter.empty`` if *hint* is no stream.
 
     Raises:
         ContractError: A stream is a part of the type.
@@ -88,7 +88,7 @@ def element_type(hint: Any) -> Any:
 
 
 def list_type(function: Callable[..., Any], parameter: inspect.Parameter, hint: Any) -> Any:
-    """Return the type with which a stream is checked and described: a list that becomes a stream.
+    """Return the list type with which a stream parameter is checked and described.
 
     Raises:
         ContractError: The function cannot take it.

@@ -1,4 +1,4 @@
-"""The trust boundary in a policy: whose data may become which argument, and what data must not leave.
+"""The trust boundary of a policy: the sources that each argument accepts, and the data that must not leave.
 
 A policy without a `Flow` has no trust boundary, and nothing is computed. With one, `dagrun.checks.flow` works out for
 each step of a plan whose data it is made of; nothing is tracked while a run goes on.
@@ -42,7 +42,7 @@ class GuardRule(TerseModel):
 
 
 class EndorseRule(TerseModel):
-    """The host vouches for what a tool returns, whatever that was made of; only a policy can say so.
+    """The host trusts the output of a tool, whatever its inputs were; only a policy can declare it.
 
     Attributes:
         tool: The name of the tool, or a pattern.
@@ -111,5 +111,5 @@ class Flow(TerseModel):
 
 
 def names(patterns: Names, name: str) -> bool:
-    """Whether one of *patterns* is *name*, or stands for it: ``*`` is any text."""
+    """Whether *name* matches one of *patterns*, in which ``*`` is any text."""
     return any(pattern == name or ("*" in pattern and fnmatchcase(name, pattern)) for pattern in patterns)

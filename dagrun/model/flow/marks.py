@@ -1,4 +1,4 @@
-"""What a tool says of the trust boundary: guarded arguments, and parts of answers that others can write.
+"""Trust marks of a tool: guarded arguments, and parts of outputs that others can write.
 
 See `boundary.py` for what a policy says. A path names a part of an answer: keys, ``[]`` for each element of a
 list, and ``*`` for each key of an object.
@@ -37,7 +37,7 @@ _PART: Final = re.compile(r"\[\]|\.?([A-Za-z0-9_-]+|\*)")
 
 
 def is_guarded(hint: Any) -> bool:
-    """Whether the type of a parameter says that its argument is guarded."""
+    """Whether the type of a parameter marks its argument as guarded."""
     return any(mark is guarded for mark in getattr(hint, "__metadata__", ()))
 
 
@@ -60,7 +60,7 @@ def read_parts(path: str) -> tuple[str, ...]:
 
 
 def overlaps(path: Sequence[str | int], pattern: Sequence[str]) -> bool:
-    """Whether the part of an answer at *path* holds anything of what *pattern* names, or is a part of it."""
+    """Whether the place *path* of an output lies within *pattern*, or contains a part of it."""
     return all(
         wanted in (part, "*") or part == ANY or (wanted == ANY and isinstance(part, int))
         for part, wanted in zip(path, pattern, strict=False)

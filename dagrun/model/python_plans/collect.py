@@ -107,7 +107,7 @@ class _PlanWriter:
             self.collect(step)
 
     def name_steps(self) -> None:
-        """Give each step its id: the given one, or one made of the name of its tool."""
+        """Give each step its id: the chosen one, or one derived from the name of its tool."""
         taken: dict[str, PlannedStep] = {}
         for step in self.found:
             given = step._given_id
@@ -152,7 +152,7 @@ class _PlanWriter:
             raise ContractError(f"{step!r}: {faults}") from None
 
     def output(self, output: Any) -> Any:
-        """Return the output of the plan with references in place of steps."""
+        """Return the output of the plan, with references instead of steps."""
         written = self._value(output, "output")
         if not isinstance(written, str | dict | list):
             raise ContractError(f"output takes a step, or a list or dict with steps in it, {_what(output)}")
@@ -186,7 +186,7 @@ class _PlanWriter:
         return Reference(root if isinstance(root, str) else self.ids[root], value._path)
 
     def _value(self, value: Any, place: str) -> Any:
-        """Return a value as JSON of a plan: references stand for planned values, and texts are taken literally."""
+        """Return a value as JSON of a plan: planned values become references, and texts are taken literally."""
         match value:
             case PlannedValue():
                 return str(self._reference(value))

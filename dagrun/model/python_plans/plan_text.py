@@ -30,7 +30,7 @@ def plan_as_yaml(plan: Mapping[str, Any]) -> str:
 
 
 def as_yaml(value: Any, *, open_levels: int | None = None) -> str:
-    """Write plain JSON as YAML that dagrun reads as the same: without aliases, and no text in it looks like a number.
+    """Write plain JSON as YAML that dagrun reads back unchanged: no aliases, and no text that looks like a number.
 
     Args:
         value: The value.
@@ -186,7 +186,7 @@ class _Printer:
 
 
 def _after_their_sources(steps: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the steps, each after those that it uses; in a circle, as they are."""
+    """Return the steps in topological order; steps of a cycle keep their order."""
     by_id = {step["id"]: step for step in steps}
     ordered: dict[str, Mapping[str, Any]] = {}
     for first in steps:

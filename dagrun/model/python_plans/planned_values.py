@@ -1,4 +1,4 @@
-"""Values of plans written in Python: they stand for outputs that do not exist before the run."""
+"""Placeholders in plans written in Python for outputs that exist only during the run."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class PlannedValue:
 
 
 class PlannedStep(PlannedValue):
-    """A step of a plan that is being written; as a value it stands for its output. Made by `Tool.step`.
+    """A step of a plan that is being written, made by `Tool.step`; used as a value, it refers to its output.
 
     The private attributes are read by this package alone: the tool, the arguments by name, the options of the step, the
     list of a for_each or `None`, and the serial number by which steps are ordered.
@@ -218,7 +218,7 @@ def input(name: str, type_: type[T], /) -> T: ...
 @overload
 def input(name: str, type_: Any = ..., /) -> Any: ...
 def input(name: str, type_: Any = Any, /) -> Any:
-    """Return the value that stands for an input of the run, in a plan written in Python.
+    """Return a reference to an input of the run, in a plan written in Python.
 
     Args:
         name: Its name in ``inputs={…}`` of the run.

@@ -1,4 +1,4 @@
-"""Make steps of plans from a tool: its arguments are bound to its parameters, its options are those of a step."""
+"""Make steps of plans from a tool: bind the arguments to its parameters, and set the options of the step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class StepOptions(TypedDict, total=False):
-    """The options of a step in a plan written in Python; they mean what the fields of `Step` mean.
+    """The options of a step in a plan written in Python; see the fields of `Step`.
 
     ``when`` and ``success`` are conditions, as comparisons of planned values or as a `Condition`; ``success`` may be a
     function that gets the step and returns one. ``depends_on`` takes steps to wait for whose output is not needed.
@@ -53,7 +53,7 @@ _KNOWN: Final = frozenset(StepOptions.__annotations__)
 
 
 class ToolOfPlan(Protocol):
-    """What a step needs of its tool."""
+    """The part of a tool that a step needs."""
 
     @property
     def name(self) -> str:
@@ -133,7 +133,7 @@ class ElementsMaker(Generic[P, R_co]):
         def step(self, *args: P.args, **kwargs: P.kwargs) -> list[R_co]: ...
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
-        """Make the step; `dagrun.item` stands for the element in its arguments."""
+        """Make the step; `dagrun.item` is the element in its arguments."""
         items = list(self._items) if isinstance(self._items, tuple | set | frozenset | range) else self._items
         return PlannedStep(self._tool, _bound(self._tool, args, kwargs), self._options, items)
 

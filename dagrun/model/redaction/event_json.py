@@ -66,7 +66,7 @@ def event_as_json(event: Any, redactor: Redactor | None) -> dict[str, Any]:
 
 
 def events_schema(kinds: Mapping[str, type]) -> dict[str, Any]:
-    """Return the JSON Schema of what `event_as_json` returns for events of these classes."""
+    """Return the JSON Schema of the output of `event_as_json` for these event classes."""
     shapes: dict[str, Any] = {}
     for name, kind in kinds.items():
         _object_of(kind).add_schema(shapes, {"event": {"const": name}})

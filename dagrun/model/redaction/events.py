@@ -1,4 +1,4 @@
-"""Redact the texts of events, before the events change the run; values of steps stay as they are."""
+"""Redact the texts of events before the events change the run; values of steps are kept."""
 
 from __future__ import annotations
 

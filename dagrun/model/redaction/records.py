@@ -139,7 +139,7 @@ class _Walk:
         return value if is_same else parts
 
     def _hidden(self, value: Any, *, keeps_types: bool, in_plan: bool) -> Any:
-        """Return what stands in place of the value of a field with a secret name."""
+        """Return the replacement for the value of a field with a secret name."""
         hide = partial(self._hidden, keeps_types=keeps_types, in_plan=in_plan)
         match value:
             case None | bool() | "":
@@ -180,7 +180,7 @@ class _Walk:
         return encode_plain(shown).encode("utf-8", "backslashreplace") if type(stored) is bytes else shown
 
     def arguments(self, stored: Stored) -> Stored:
-        """Return a part with which the run computes: redacted in any case, and of the same shape."""
+        """Return an input of the computation, redacted, with an unchanged shape."""
         if stored is None or isinstance(stored, bool | Unavailable):
             return stored
         plain = decode(stored)
@@ -248,7 +248,7 @@ class _Walk:
         return shown
 
     def _condition(self, part_of: str, condition: Any) -> Any:
-        """Return a condition in which only the values that are compared are redacted."""
+        """Return a condition with its compared values redacted, and nothing else."""
         match condition:
             case {"ref": _}:
                 if "value" not in condition:
@@ -288,7 +288,7 @@ class _Walk:
 
 
 def _is(one: Any, other: Any) -> bool:
-    """Whether nothing was redacted: numbers and texts are compared, because they are not always the same objects."""
+    """Whether two values are equal; numbers and texts are compared by value, as they may be different objects."""
     return one is other or (type(one) is type(other) and isinstance(one, str | int | float) and one == other)
 
 
@@ -368,7 +368,7 @@ _WHOLE: Final[Mapping[type, Walker]] = {
 
 @cache
 def _walker_of(hint: Any) -> Walker:
-    """Return the function that redacts values of the type that *hint* stands for."""
+    """Return the redacting function for a type hint."""
     if hint == Stored:
         return lambda value, walk: walk.value(value)
     if hint is str:
@@ -529,7 +529,7 @@ def redacted_record(event: Event, secrets: Secrets) -> bytes:
 
 
 def without_secret_values(event: Event, secrets: Secrets) -> Event:
-    """Return *event* with `Unavailable` in place of a value that contains a registered secret."""
+    """Return *event*, with `Unavailable` for a value that contains a registered secret."""
     match event:
         case AttemptEnded() | Reviewed() if name := _name_in(event.outcome.value, secrets):
             return replace(event, outcome=replace(event.outcome, value=Unavailable(_reason(name))))

@@ -74,7 +74,7 @@ class Redactor:
         return self._hooked(self._replaced(text))
 
     def words(self, text: str) -> str:
-        """Return *text* without registered secrets and personal data; what only looks like a token stays."""
+        """Return *text* without registered secrets and personal data; texts that only look like a token are kept."""
         shown = without_personal(self.secrets.replaced_in(text), self._personal)
         return shown if self._hook is None else self._hooked(shown)
 
@@ -126,7 +126,7 @@ class Redactor:
                 return value
 
     def stored(self, value: Stored) -> Stored:
-        """Return a stored value without registered secrets; the rest stays, for the people who decide about it."""
+        """Return a stored value without registered secrets; the rest is kept for the people who decide about it."""
         if not self.secrets.are_hidden or not self.secrets.found_in(to_json(value).decode()):
             return value
         redacted = store(without_secrets(self.secrets, decode(value)))
@@ -148,7 +148,7 @@ class Redactor:
         return failure if is_clean else replace(failure, **facts)
 
     def answers(self, answers: Sequence[str]) -> tuple[str, ...]:
-        """Return answers of models as they are recorded: redacted, and of all together no more than `MAX_ANSWERS`."""
+        """Return answers of models for the record: redacted, and together at most `MAX_ANSWERS` bytes."""
         left, shown = MAX_ANSWERS, []
         for answer in answers:
             data = self.text(answer).encode("utf-8", "backslashreplace")

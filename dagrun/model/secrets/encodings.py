@@ -1,4 +1,4 @@
-"""Find secrets in texts: as they are, or encoded as in URLs, JSON, Python, HTML, base64 and hex.
+"""Find secrets in texts: plain, or encoded as in URLs, JSON, Python, HTML, base64 and hex.
 
 A secret is not found if it is split (by a line break or an invisible character), reversed, compressed or encrypted.
 
@@ -51,7 +51,7 @@ class SecretFinder:
         return "" if match is None else self._name(match)
 
     def replace(self, text: str) -> str:
-        """Return *text* with ``[secret:name]`` in place of each secret, also of the part that a cut has left."""
+        """Return *text* with ``[secret:name]`` for each secret, also for the rest of one that was cut off."""
         shown = self._pattern.sub(lambda match: f"[secret:{self._name(match)}]", text)
         if "… (" not in shown:
             return shown
@@ -105,7 +105,7 @@ def _exact_forms(value: str) -> list[str]:
 
 
 def _char_pattern(part: str) -> str:
-    """Return a pattern of everything that may stand for a part of a secret: one character, or a run of backslashes."""
+    """Return a pattern of every encoding of a part of a secret: one character, or a run of backslashes."""
     if part in _UNESCAPED:
         return re.escape(part)
     # Atomic: if a part can match in two ways, the number of ways to match the whole would double with each part.
@@ -113,7 +113,7 @@ def _char_pattern(part: str) -> str:
 
 
 def _first_char_patterns(part: str) -> list[str]:
-    """Return patterns of everything that may stand for the first part; each begins with a plain character."""
+    """Return patterns of every encoding of the first part; each begins with a plain character."""
     if part in _UNESCAPED:
         return [re.escape(part)]
     escaped = [slash + _backslashes(1, part) + _after_backslashes(part) for slash in (r"\\", _percent("\\"))]
@@ -121,7 +121,7 @@ def _first_char_patterns(part: str) -> list[str]:
 
 
 def _backslashes(already: int, part: str) -> str:
-    """Return a pattern of backslashes: those of the part itself, and those of texts that are escaped repeatedly."""
+    """Return a pattern of backslashes: the part's own, and those added by repeated escaping."""
     own = len(part) if part[0] == "\\" else 0
     return rf"(?:\\|{_percent(chr(92))}){{{max(0, own - already)},{16 * max(1, own)}}}+"
 
@@ -149,7 +149,7 @@ def _entities(char: str) -> Iterator[str]:
 
 
 def _escapes(char: str) -> Iterator[str]:
-    """Yield patterns of what may follow a backslash."""
+    """Yield patterns of the characters that may follow a backslash."""
     yield re.escape(char)
     if char in _SHORT:
         yield _SHORT[char]

@@ -88,12 +88,12 @@ _CARD: Final = re.compile(r"(?<![\d.,])\d(?:[ -]?\d){12,18}(?![\d])")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the name of a field says that its value is secret."""
+    """Whether the name of a field marks its value as secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def without_tokens(text: str) -> str:
-    """Return *text* with ``[token]`` in place of tokens, passwords in addresses, and private keys."""
+    """Return *text* with ``[token]`` for tokens, passwords in addresses, and private keys."""
     for mark, pattern in _TOKENS:
         if mark in text:
             text = pattern.sub("[token]", text)
@@ -115,7 +115,7 @@ def _without_value(pair: re.Match[str]) -> str:
 
 
 def without_personal(text: str, kinds: tuple[Personal, ...]) -> str:
-    """Return *text* with ``[email]`` and so on in place of personal data of these kinds."""
+    """Return *text* with ``[email]`` and other marks for personal data of these kinds."""
     for kind in kinds if _HINT.search(text) is not None else ():
         pattern, is_valid = _PERSONAL[kind]
         text = pattern.sub(partial(_hide, kind, is_valid), text)

@@ -50,7 +50,7 @@ _WORDS: Final = frozenset(
 
 
 class Handle:
-    """The type of a handle, which a plan has in place of a secret: a dict ``{"$secret": "api"}``."""
+    """The type of a handle, a reference to a secret in a plan: a dict ``{"$secret": "api"}``."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -205,7 +205,7 @@ class Secrets(Mapping[str, frozenset[str] | None]):
         return "" if self._finder is None else self._finder.find(text)
 
     def replaced_in(self, text: str) -> str:
-        """Return *text* with ``[secret:name]`` in place of every value."""
+        """Return *text* with ``[secret:name]`` for every value."""
         return text if self._finder is None else self._finder.replace(text)
 
     def __getitem__(self, name: str) -> frozenset[str] | None:
@@ -266,7 +266,7 @@ def _value_of(name: str, value: object) -> SecretStr:
 
 
 def _fault_of(value: str) -> str:
-    """Say why *value* cannot be hidden, without showing it: it would be found in too many texts, or in none."""
+    """Return why *value* cannot be hidden, without showing it: it would match too many texts, or none."""
     if len(value) < MIN_LENGTH:
         return f"its value has {len(value)} characters; what is shorter than {MIN_LENGTH} stands in too many texts"
     if len(value) > MAX_LENGTH:
