@@ -16,7 +16,7 @@ _MAX_NAMED = 10
 
 
 def advise(steps: Sequence[CheckedStep], context: CheckContext) -> None:
-    """Look for everything that a careful reader of the plan would ask about.
+    """Add the advice on a plan to its findings.
 
     Args:
         steps: The steps of the plan that have been checked.
@@ -88,7 +88,7 @@ def _sources_of(args: Template) -> frozenset[str]:
 
 
 def _advise_on_open_questions(steps: Sequence[CheckedStep], context: CheckContext) -> None:
-    """Name the questions that the policy leaves open: approval, time, and what follows a failure."""
+    """Report the questions that the policy leaves open: approvals, time limits, and reactions to a failure."""
     findings, has_room = context.findings, context.findings.has_room_for
     impure = {name for name, facts in context.tools.items() if facts.tool.effect is not Effect.PURE}
     unapproved = {name for name in impure if _is_approval_open(context.tools[name])}
@@ -107,7 +107,7 @@ def _advise_on_open_questions(steps: Sequence[CheckedStep], context: CheckContex
 
 
 def _is_approval_open(facts: ToolFacts) -> bool:
-    """Whether neither the tool nor the policy says if a person must agree to calls of a tool with effects."""
+    """Whether neither the tool nor the policy decides about the approval of calls of a tool with effects."""
     tool = facts.tool
     return not tool.effect.is_free and tool.needs_approval is None and not facts.may_ask
 

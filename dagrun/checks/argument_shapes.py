@@ -252,7 +252,7 @@ class _Outline:
         return reference, source, self._kind_of(reference, lookup) if is_known else INVALID
 
     def _kind_of(self, reference: Reference, lookup: Lookup) -> Hashable:
-        """Return what stands for all values of a type: of lists and objects, the inside matters as well."""
+        """Return a key that is equal for all values of a type; for lists and objects, also for their content."""
         if not lookup.schemas or (lookup.types or _CONTAINERS).isdisjoint(_CONTAINERS):
             return lookup.types
         step = self._sources.producer(reference.step)

@@ -35,7 +35,7 @@ SecretFault = tuple[str, str, dict[str, object]]
 
 @dataclass(slots=True)
 class ArgumentCheck:
-    """Checks the arguments of a step against the contract of a tool: that of the step, or its fallback.
+    """Checks the arguments of a step against the contract of its tool, or of its fallback.
 
     Attributes:
         findings: Collects the problems.
@@ -80,7 +80,7 @@ class ArgumentCheck:
             self.add("DR205", "args", argument="arguments", reason=reason, found=describe(self.step.args))
 
     def check_with_references(self, template: Template, lookups: Iterable[tuple[Hole, Lookup | None]]) -> None:
-        """Check arguments as far as they are known: the values of references are known by their types only."""
+        """Check arguments with references, whose values are known by their types only."""
         self._check_names()
         self._check_secrets(template)
         for hole, lookup in lookups:
@@ -160,7 +160,7 @@ class ArgumentCheck:
             self.add("DR304", f"args{path_text(hole.place)}", expected=told[0], found=found, **facts)
 
     def _clash(self, place: Path, given: Lookup) -> tuple[str, str] | None:
-        """Return, in words, what the argument at *place* takes and what is given instead; `None` if that may fit."""
+        """Return the expected and the given type of the argument at *place*, in words; `None` if they may fit."""
         taken = self.facts.look_up(*place)
         if are_disjoint(taken.types, given.types):
             return words(taken.types), words(given.types)
@@ -174,7 +174,7 @@ class ArgumentCheck:
         )
 
     def _givers(self, expected: Types | None) -> str:
-        """Name the steps before this one whose output has one of the types, for an author who took the wrong one."""
+        """Name the earlier steps whose output has one of the types, for an author who took the wrong one."""
         found = []
         for id_ in islice(self.context.index if self.context is not None else (), _MOST_LOOKED_AT):
             if id_ == self.step.id or self.context is None:
@@ -195,7 +195,7 @@ class ArgumentCheck:
                 self.add("DR304", place, expected=told[0], found=told[1], **facts)
 
     def _check_object(self, hole: Hole, lookup: Lookup) -> None:
-        """Check that a value with objects in memory, whose type is known, can be what the argument takes."""
+        """Check that an argument accepts a value with objects in memory, whose type is known."""
         place, given = f"args{path_text(hole.place)}", hint_name(lookup.hint)
         if hole.is_text:
             who, reason = f"step {self.step.id}", "it cannot stand inside a text"
@@ -335,7 +335,7 @@ def leaked_secret(step: Step, context: CheckContext) -> str:
 
 
 def _handle_fault(name: str, value: Any, facts: ToolFacts, secrets: Secrets) -> tuple[str, dict[str, object]] | None:
-    """Return the fault of the value in place of a secret, as a code and facts; `None` if it has none."""
+    """Return the fault of a handle of a secret, as a code and facts; `None` if it has none."""
     if value is None and "null" in (facts.types_of(name) or ()):
         return None
     handle = value.get(KEY) if isinstance(value, Mapping) and value.keys() == {KEY} else None

@@ -61,7 +61,7 @@ class ToolFacts:
         return self.look_up(*place).types
 
     def look_up(self, *place: str | int) -> Lookup:
-        """Return what is known about an argument or a part of it; see `types_of`."""
+        """Return the type information of an argument or a part of it; see `types_of`."""
         if place not in self.places:
             arguments = self.tool.arguments
             whole = arguments.property_schema(str(place[0]))
@@ -69,13 +69,13 @@ class ToolFacts:
         return self.places[place]
 
     def why_not_in(self, name: str, executor: object) -> str:
-        """Say why the tool cannot run in an executor of the host; empty if it can."""
+        """Return why an executor of the host cannot run the tool; empty if it can."""
         if name not in self.refusals:
             self.refusals[name] = refusal_by(executor, self.tool)
         return self.refusals[name]
 
     def why_no_process(self) -> str:
-        """Say why a worker process cannot import the tool; empty if it can."""
+        """Return why a worker process cannot import the tool; empty if it can."""
         if "process" not in self.refusals:
             self.refusals["process"] = import_fault(self.tool, is_child=True)
         return self.refusals["process"]

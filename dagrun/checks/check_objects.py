@@ -1,4 +1,4 @@
-"""Check where objects may go: those of steps and those of the host stay in this process, and the latter are there.
+"""Check that objects of steps and of the host stay in this process, and that the host's objects exist.
 
 Nothing but null stands in for an object of a step.
 
@@ -20,7 +20,7 @@ _IN_THIS_PROCESS = ("coroutine", "thread")
 
 
 def check_objects(context: CheckContext, index: int, checked: CheckedStep) -> None:
-    """Refuse objects where a tool does not run in this process, a default in place of one, and missing dependencies.
+    """Refuse objects for tools outside this process, defaults for objects, and missing dependencies.
 
     Args:
         context: The steps under check.
@@ -73,14 +73,14 @@ def _with_inner(tool: AnyTool) -> Iterator[AnyTool]:
 
 
 def _calls(checked: CheckedStep) -> Iterator[tuple[AnyTool, str]]:
-    """Yield what a step may call, and where: its tool, and its fallback."""
+    """Yield the tools that a step may call, with their executors: its tool, and its fallback."""
     yield checked.tool, checked.executor
     if checked.fallback is not None:
         yield checked.fallback, checked.fallback.executor
 
 
 def _passed(context: CheckContext, checked: CheckedStep, executor: str) -> str:
-    """Say that an argument of a step is an object that cannot get to an executor; an empty text if none is."""
+    """Return the argument of a step that is an object and cannot be sent to an executor; an empty text if none is."""
     stuck = (one for one in checked.args.references if _is_stuck(context, checked, one, executor))
     return next((f"{reference} is one" for reference in stuck), "")
 

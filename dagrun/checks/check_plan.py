@@ -144,7 +144,7 @@ def find_problems(
 
 
 def _within(plan: Plan, policy: Policy, findings: Findings) -> Plan:
-    """Return a plan from a text with its retry rules within that of the policy."""
+    """Return a plan from a text, with its retry rules lowered to the policy's."""
     limit = policy.retry.max_attempts
     for place, step in enumerate(plan.steps):
         if step.retry is not None and step.retry.max_attempts > limit:
@@ -168,7 +168,7 @@ def _check_ids(steps: Sequence[Step], findings: Findings) -> dict[str, int]:
 
 
 def _report_ids(steps: Sequence[Step], findings: Findings) -> dict[str, int]:
-    """Report the faults of ids, step by step; return the same as `_check_ids`."""
+    """Report the faults of ids, step by step; return the result of `_check_ids`."""
     index: dict[str, int] = {}
     folded: dict[str, str] = {}  # files and people do not always distinguish `Load` from `load`
     for place, step in enumerate(steps):
@@ -223,7 +223,7 @@ def _check_steps(context: CheckContext, plan: Plan) -> tuple[list[CheckedStep], 
 
 
 def _check_cycles(loose: Mapping[str, Collection[str]], index: Mapping[str, int], findings: Findings) -> None:
-    """Look for steps that wait for each other.
+    """Report cycles of steps.
 
     Args:
         loose: The steps that may be on a cycle, with the steps that each waits for. Every other step is written after

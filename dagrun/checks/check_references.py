@@ -48,7 +48,7 @@ class StepReferences:
         return [(hole, self._check(hole.reference, "args", hole.place)) for hole in template.holes]
 
     def elements_of_stream(self, template: Template, contract: Arguments) -> list[tuple[Hole, Lookup]]:
-        """Return the reference that is the stream of a tool, with what is known about its elements; or none."""
+        """Return the stream argument of a tool, if it is a reference, with the type information of its elements."""
         found = []
         for hole in template.holes:
             top = contract.names.get(str(hole.place[0]))
@@ -143,7 +143,7 @@ class StepReferences:
             waiting += [(name, part, depth + 1) for name, part in reversed(parts)]
 
     def _check(self, reference: Reference, field: str, path: Path = (), *, is_optional: bool = False) -> Lookup | None:
-        """Check one reference, and return what is known about its value; `None` if it has a problem.
+        """Check one reference, and return the type information of its value; `None` if it has a problem.
 
         Args:
             reference: The reference.
@@ -246,7 +246,7 @@ def _check_output_reference(context: CheckContext, hole: Hole) -> None:
 
 
 def _part_text(lookup: Lookup) -> str:
-    """Return the part of a path that is missing, as it is written."""
+    """Return the missing part of a path, in its written form."""
     return f"[{lookup.missing}]" if isinstance(lookup.missing, int) else str(lookup.missing)
 
 

@@ -163,7 +163,7 @@ def _check_host_executor(context: CheckContext, index: int, step: Step, facts: T
 def _check_fallback(
     context: CheckContext, index: int, step: Step, facts: ToolFacts, args: Template | None
 ) -> ToolFacts | None:
-    """Check the fallback, the tool that is tried last: it must take the same arguments."""
+    """Check that the fallback takes the same arguments as the tool."""
     name = step.fallback if step.fallback is not None else facts.tool.fallback
     if name is None:
         return None

@@ -1,4 +1,4 @@
-"""The result of a check: a plan in which everything is worked out that can be known before it runs."""
+"""The result of a check: a plan with all properties computed that are known before it runs."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def callable_tools(checked: CheckedStep) -> Iterator[AnyTool]:
 
 @dataclass(frozen=True, slots=True)
 class CheckedPlan:
-    """A plan that may run, any number of times, also at the same time.
+    """A plan that has passed its check. It may run any number of times, also concurrently.
 
     Attributes:
         plan: The plan as it was written.
@@ -234,7 +234,7 @@ def takes_deps(tool: AnyTool) -> bool:
 
 
 def executors_by_name(executors: Collection[str]) -> Mapping[str, object]:
-    """Return executors by name, `None` for those of which only the name is given."""
+    """Return executors by name, with `None` for one that is given by its name only."""
     return dict(executors) if isinstance(executors, Mapping) else dict.fromkeys(executors)
 
 
@@ -256,7 +256,7 @@ def empty_plan(
 
 
 def asks_of(step: Step, tool: AnyTool, policy: Policy) -> tuple[Ask, ...]:
-    """Return the reasons why a person must agree to a call, as far as they are known before its arguments.
+    """Return the known reasons why a call needs a person's approval, before its arguments are known.
 
     Args:
         step: The step.

@@ -39,7 +39,7 @@ def open_questions(plan: CheckedPlan) -> dict[str, tuple[str, ...]]:
 
 
 def question_problems(questions: Mapping[str, tuple[str, ...]]) -> tuple[Problem, ...]:
-    """Return the open questions of the policy as advice; the check gives advice about those of steps."""
+    """Return the open questions of the policy as advice; the check gives advice about the questions of steps."""
     open_ = (key for key, steps in questions.items() if not steps)
     return tuple(Problem("DR915", f"policy.{key}", {"question": QUESTIONS[key]}) for key in open_)
 

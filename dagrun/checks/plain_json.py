@@ -29,7 +29,7 @@ def literal_json(value: Any) -> bytes:
 
 
 def text_fault(text: str) -> str | None:
-    """Say why no record can hold *text*; `None` if it can."""
+    """Return why no record can hold *text*; `None` if it can."""
     if text.isascii():
         return None
     try:

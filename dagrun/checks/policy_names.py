@@ -24,7 +24,7 @@ REDACT_RECORDS: Final = "policy.redact_records"
 
 
 def redacts_nothing(policy: Policy, *, is_hooked: bool) -> bool:
-    """Whether *policy* asks for redacted records, and neither it nor a function of the host says what to take out."""
+    """Whether *policy* requires redacted records, but neither it nor a hook of the host defines what to redact."""
     return policy.redact_records and not policy.redact and not is_hooked
 
 
@@ -96,7 +96,7 @@ def _check_guarded(flow: Flow, context: CheckContext) -> None:
 
 
 def _check_arguments(number: int, rule: ApprovalRule, context: CheckContext) -> None:
-    """Check what a rule looks at in arguments; what the tool does not take would make the rule always hold."""
+    """Check the argument paths of a rule; a path that the tool does not take would make the rule always hold."""
     facts = context.tools.get(rule.tool)
     if facts is None or rule.when is None or facts.tool.is_on_record:  # a record holds no aliases, and was checked
         return
@@ -114,7 +114,7 @@ def _check_arguments(number: int, rule: ApprovalRule, context: CheckContext) -> 
 
 
 def _missing_part(contract: Arguments, path: Path) -> tuple[str, Collection[str]]:
-    """Return the part of a path that the arguments of a tool cannot have, or an empty text; and what is there."""
+    """Return the part of a path that the arguments of a tool cannot have, or "", and the names that exist there."""
     if not path or not isinstance(path[0], str) or (path[0] not in contract.names and contract.is_open):
         return "", ()
     if path[0] not in contract.names:

@@ -1,4 +1,4 @@
-"""Look up what is known about the value of a reference before the plan runs."""
+"""Look up the types of a reference's value before the plan runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ReferenceSources:
         return self._steps[id_]
 
     def look_up(self, reference: Reference, items: Template | None = None) -> Lookup:
-        """Return what is known about the value of *reference*.
+        """Return the type information of the value of *reference*.
 
         Args:
             reference: A reference to a step of the plan, to ``input``, or to ``item``.
@@ -66,7 +66,7 @@ class ReferenceSources:
         return self.output(step, reference.path)
 
     def output(self, step: Step, path: Path) -> Lookup:
-        """Return what is known about a part of the output of one call of *step*."""
+        """Return the type information of a part of the output of one call of *step*."""
         if step.fallback is not None:
             either = look_up([*self._schemas(step.tool), *self._schemas(step.fallback)], path)
             return self._with_default(step, self._with_hint(either, (step.tool, step.fallback), path))
@@ -78,7 +78,7 @@ class ReferenceSources:
         return lookup if step.on_failure is None else self._with_default(step, lookup)
 
     def list_reference(self, items: Template | None) -> Reference | None:
-        """Return the reference that stands for the list of a for_each; `None` if there is no valid one."""
+        """Return the reference to the list of a for_each; `None` if there is no valid one."""
         if items is None or not items.references or items.places[0] or items.texts:
             return None
         reference = items.references[0]
@@ -111,7 +111,7 @@ class ReferenceSources:
         return [tool] if fallback is None else [tool, fallback]
 
     def _with_hint(self, lookup: Lookup, names: tuple[str, ...], path: Path) -> Lookup:
-        """Add the declared type, if there are objects in memory in what the tools give."""
+        """Add the declared type, if the outputs of the tools contain objects in memory."""
         tools = [tool for name in names for tool in self._and_fallback(name)]
         if lookup.missing is not None or not any(tool.output.has_objects for tool in tools):
             return lookup
@@ -128,7 +128,7 @@ def _list_of(schema: Schema) -> Schema:
 
 
 def look_up_input(inputs: Mapping[str, Any], path: Path) -> Lookup:
-    """Return what is known about a part of the inputs of a run."""
+    """Return the type information of a part of the inputs of a run."""
     value: Any = dict(inputs)
     for part in path:
         known = isinstance(value, dict) if isinstance(part, str) else isinstance(value, list | tuple)

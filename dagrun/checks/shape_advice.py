@@ -67,7 +67,7 @@ def _ancestors(plan: CheckedPlan, index: Mapping[str, int]) -> dict[str, int]:
 
 
 def _rows(plan: CheckedPlan, index: Mapping[str, int]) -> Iterator[Problem]:
-    """Yield rows of steps of which each waits for the one before, and uses nothing of it."""
+    """Yield chains of steps in which each waits for the previous one without using its output."""
     before = {
         problem.facts["step"]: problem.facts["dependency"]
         for problem in plan.advice

@@ -1,4 +1,4 @@
-"""Advice about tools: what makes a planner choose the wrong tool, or a run do the wrong thing with it.
+"""Advice about tools: weaknesses that make a planner choose the wrong tool, or a run misuse it.
 
 A planner knows a tool by its name, its description and its schemas alone, and recovery by what it declares. Each
 finding has a code (``DR8..``), a sentence with the reason, and a mend.
@@ -43,7 +43,7 @@ _RAISES: Final = re.compile(r"^\s*(?:Raises|Fails|Errors)\b", re.MULTILINE | re.
 
 
 def check_tools(tools: Tools, *, ignore: Iterable[str] = ()) -> tuple[Problem, ...]:
-    """Look for what makes tools hard to choose, or unsafe to call.
+    """Report weaknesses of tools: hard to choose, or unsafe to call.
 
     Args:
         tools: The tools, as for `dagrun.run`.
@@ -67,7 +67,7 @@ def _of_each(tools: Iterable[AnyTool]) -> Iterator[Problem]:
 
 
 def _of_twins(tools: Iterable[AnyTool]) -> Iterator[Problem]:
-    """Find tools of which a planner cannot know which one to call."""
+    """Find tools that a planner cannot distinguish."""
     same: dict[str, list[str]] = defaultdict(list)
     for tool in tools:
         if text := " ".join(_words(tool.description)):
@@ -115,7 +115,7 @@ def _of_schemas(tool: AnyTool) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def untyped(schema: Mapping[str, Any]) -> str:
-    """Return in words how a schema leaves open what a value is; an empty text if it does not."""
+    """Return how a schema leaves the type of a value open, in words; an empty text if it does not."""
     said = schema.keys() - {"description", "title", "default", "examples"}
     if not said:
         return "anything"

@@ -100,7 +100,7 @@ def _brief_schema(schema: Any) -> str:
 
 
 class Contract(BaseModel):
-    """The contract of a tool in a record: the fields of `Tool`, with a boolean in place of each function.
+    """The contract of a tool in a record: the fields of `Tool`, with a boolean for each function.
 
     Attributes:
         names: See `Arguments`; also for *required* and *context*.
@@ -174,7 +174,7 @@ _NOT_COMPARED: Final = _SCHEMAS | {
 
 
 def contract_of(tool: AnyTool) -> dict[str, Any]:
-    """Return the contract of *tool* as plain JSON, for a record; `recorded_tool` makes a stand-in of it.
+    """Return the contract of *tool* as plain JSON, for a record; `recorded_tool` makes a stub from it.
 
     Raises:
         ValueRefused: An option has a wrong type, which is not JSON.
@@ -204,7 +204,7 @@ def contract_of(tool: AnyTool) -> dict[str, Any]:
 
 
 def recorded_tool(contract: Mapping[str, Any]) -> AnyTool:
-    """Make a stand-in of a recorded contract: it passes every check that the tool passed, but cannot be called.
+    """Make a stub from a recorded contract: it passes every check that the tool passed, but cannot be called.
 
     The stand-in accepts any literal arguments, because the real tool has accepted those that are on record.
 
@@ -254,7 +254,7 @@ def _refusal(name: str) -> Callable[..., NoReturn]:
 
 
 def recorded_toolbox(opening: Opening) -> Toolbox:
-    """Make stand-ins of the tools that a run was opened with, to fold its record where the tools are missing.
+    """Make stubs of the tools that a run was opened with, to fold its record without them.
 
     Raises:
         RecordRefused: A recorded contract is invalid.

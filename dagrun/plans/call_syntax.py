@@ -1,4 +1,4 @@
-"""Read a call of a tool from a line of text, such as ``2. math("$1 + 3", context=[$1])``.
+"""Parse a call of a tool from a line of text, such as ``2. math("$1 + 3", context=[$1])``.
 
 The arguments are literals, and nothing is evaluated. Python's own parser reads them, but only after every token has
 been checked. The text that it gets has no operators, calls or names, and a limited depth: so it can stand for nothing
@@ -47,7 +47,7 @@ _IN_TEXT: Final = re.compile(
 
 
 class CallSyntaxError(ValueError):
-    """A line is not a call; the message says why.
+    """A line is not a call; the message has the reason.
 
     Attributes:
         column: The column in the line, from 1.

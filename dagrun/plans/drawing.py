@@ -186,7 +186,7 @@ def _marked(box: Box) -> str:
 
 
 def _mermaid_text(text: str) -> str:
-    """Escape *text*: everything but letters, digits and a few harmless signs becomes a character number."""
+    """Escape *text*: all but letters, digits and a few harmless signs become character numbers."""
     return "".join(c if c.isalnum() or c in " _-.:,/()" else f"#{ord(c)};" for c in text)
 
 

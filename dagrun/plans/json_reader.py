@@ -31,7 +31,7 @@ class BadNumber:
 
 
 class RepeatedKeys(dict[str, Any]):
-    """The mark for an object in which a key stood twice."""
+    """The mark of an object with a repeated key."""
 
     def __init__(self, pairs: Iterable[tuple[str, Any]]) -> None:
         pairs = list(pairs)
@@ -221,7 +221,7 @@ def _is_deeper(text: str, limit: int) -> bool:
 
 
 def _outline(text: str) -> str:
-    """Return the brackets and quotes of *text*, which have the same depth; fast, also for very many texts."""
+    """Return the brackets and quotes of *text*, with unchanged depth; fast, also for very many texts."""
     if "\\" in text:
         return text  # a quote may be escaped, so nothing can be removed
     signs = text.encode(errors="surrogatepass").translate(None, _NO_BRACKETS)

@@ -139,7 +139,7 @@ class JsonScanner:
         return brace + 1
 
     def _after_brace(self, text: str, at: int) -> int:
-        """Find out whether a brace begins an object with a key; prose has braces, too."""
+        """Decide whether a brace begins an object with a key; prose has braces, too."""
         match = _NOT_SPACE.search(text, at)
         if match is None:
             return len(text)

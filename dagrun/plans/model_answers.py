@@ -79,7 +79,7 @@ def read_answer(text: str, toolbox: Toolbox | None, limits: PlanLimits | None = 
 
 
 def read_step(tree: Any, place: str, toolbox: Toolbox | None, limits: PlanLimits) -> tuple[Step, list[Problem]]:
-    """Make a step of parsed JSON, in the same way as in a plan.
+    """Make a step from parsed JSON, as in a plan.
 
     Args:
         tree: The step, in our dialect.
@@ -176,7 +176,7 @@ def _use_pairs(edit: dict[str, Any], place: str) -> list[Problem]:
 
 
 def _drop_empty(edit: dict[str, Any]) -> None:
-    """Remove from an ``add`` what only a ``replace`` has, if it says nothing."""
+    """Remove empty fields from an ``add`` that only a ``replace`` has."""
     if edit.get("id") == "":
         del edit["id"]
     if edit.get("cancel") is False:

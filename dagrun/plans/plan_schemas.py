@@ -109,7 +109,7 @@ def _whole(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _steps(toolbox: Toolbox, form: PlanForm) -> list[dict[str, Any]]:
-    """Return the schema of a step for each tool. The tool comes first: it tells the schemas apart."""
+    """Return the schema of a step for each tool, with the tool first, as it distinguishes the schemas."""
     return [_step(toolbox[name], form) for name in sorted(toolbox.allowed)]
 
 

@@ -171,7 +171,7 @@ class PlanReader:
         return steps
 
     def _read_element(self, element: Element) -> Step | None:
-        """Read one step in exactly the same way as in the whole plan."""
+        """Read one step exactly as in the whole plan."""
         self._check_count(element.index + 1)
         try:
             tree = parse_json(element.text, max_plan_depth(self._limits))

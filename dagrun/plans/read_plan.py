@@ -111,7 +111,7 @@ def make_plan(
     may_refuse: bool = False,
     numbered: bool | None = None,
 ) -> tuple[Plan | None, list[Problem]]:
-    """Make a plan of parsed JSON, in our dialect or that of step_number and action.
+    """Make a plan from parsed JSON, in our dialect or the dialect of step_number and action.
 
     Args:
         tree: The result of `parse_plan`; it is changed.
@@ -263,7 +263,7 @@ def _restore(tree: dict[str, Any], toolbox: Toolbox | None) -> None:
 
 
 def drop_nulls(tree: dict[str, Any], toolbox: Toolbox) -> None:
-    """Remove every null from a parsed plan that stands for an optional argument that takes no null."""
+    """Remove every null from a parsed plan that means an omitted optional argument."""
     steps = tree.get("steps")
     for step in steps if isinstance(steps, list) else ():
         args = step.get("args") if isinstance(step, dict) else None

@@ -1,4 +1,4 @@
-"""Turn answers in the strict form of `strict_schemas` and `plan_schemas` into that of plans.
+"""Convert answers from the strict form of `strict_schemas` and `plan_schemas` to the plan format.
 
 Models without a strict mode answer in the form of plans itself, so whatever has that form is left as it is.
 """
@@ -82,7 +82,7 @@ def _restore_fields_of(step: dict[str, Any]) -> None:
 
 
 def _with_others(args: dict[str, Any]) -> dict[str, Any]:
-    """Put the further arguments among the others; what is no object stays, for the check to report."""
+    """Merge the further arguments with the others; one that is no object is kept for the check to report."""
     others = args[OTHERS]
     made = _parsed(others or "{}") if isinstance(others, str) else others
     if not isinstance(made, dict):
@@ -197,7 +197,7 @@ def _inside(branch: Schema, place: str | int) -> Schema | None:
 
 
 def _are_pairs(value: list[Any], schema: Schema, root: Schema) -> bool:
-    """Whether a list stands for an object: it holds pairs, and no list that the schema takes could hold them."""
+    """Whether a list of pairs encodes an object: no list that the schema takes could hold them."""
     lists = [branch for branch in _branches(schema, root) if branch.get("type") == "array"]
     inner = [types_of(part, root) if (part := _inside(branch, 0)) is not None else None for branch in lists]
     if any(types is None or "object" in types for types in inner) or (lists and not value):

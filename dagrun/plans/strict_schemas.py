@@ -76,7 +76,7 @@ def strict_schema(schema: Schema, root: Schema | None = None) -> dict[str, Any]:
 
 
 def with_reference(schema: dict[str, Any]) -> dict[str, Any]:
-    """Allow a reference in place of a value of a strict schema, if it takes no text anyway."""
+    """Allow a reference as the value of a strict schema, unless it takes texts anyway."""
     branches = [branch for branch in schema.get("anyOf", [schema]) if isinstance(branch, dict)]
     if any(is_text(branch) for branch in branches):
         return schema
@@ -84,7 +84,7 @@ def with_reference(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Allow null in place of a value of a strict schema: the value is left out."""
+    """Allow null as the value of a strict schema, for an omitted value."""
     branches = schema.get("anyOf", [schema])
     if any(branch.get("type") == "null" for branch in branches):
         return schema
@@ -97,7 +97,7 @@ def is_text(schema: Schema) -> bool:
 
 
 def count_unions(schema: Any) -> int:
-    """Count the places of a schema at which values of several types may stand; providers limit their number."""
+    """Count the places of a schema that allow values of several types; providers limit their number."""
     if isinstance(schema, Mapping):
         return ("anyOf" in schema) + sum(count_unions(part) for part in schema.values())
     if isinstance(schema, list):
@@ -234,7 +234,7 @@ def _one_of_values(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _told_apart(branches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Let the objects among *branches* begin with the field that tells them apart; without one, take a JSON text."""
+    """Put the distinguishing field first in the objects among *branches*; without one, take a JSON text."""
     objects = [branch for branch in branches if branch.get("properties")]
     if len(objects) < 2:
         return branches
@@ -272,7 +272,7 @@ def _text_of(schema: Schema) -> str:
 
 
 def _bounds_of(schema: Schema) -> str:
-    """Say the limits of a schema in words, because providers refuse them as keywords."""
+    """Describe the limits of a schema in words, because providers refuse them as keywords."""
     said = [words.format(schema[key]) for key, words in _BOUNDS if isinstance(schema.get(key), int | float)]
     text = ", ".join(said)
     return f"{text[0].upper()}{text[1:]}." if text else ""

@@ -1,4 +1,4 @@
-"""Read YAML as another way of writing JSON, without the surprises of YAML.
+"""Read YAML as another notation for JSON, without the surprises of YAML.
 
 ``no``, ``on``, ``12:30``, ``010`` and dates are texts. Anchors, aliases, tags, directives, merge keys and several
 documents are refused.

@@ -116,7 +116,7 @@ def _classes(is_asyncio: bool) -> tuple[type[anyio.CancelScope], type[anyio.Even
 
 @contextmanager
 def named_loop() -> Iterator[None]:
-    """Let anyio know the loop in a callback of asyncio, such as a timer or a signal handler, as it does in a task."""
+    """Name the running loop for anyio in an asyncio callback, such as a timer or a signal handler, as in a task."""
     sniffio = sys.modules.get("sniffio")  # without it, anyio looks for the loop
     if sniffio is None or not is_asyncio() or asyncio.current_task() is not None:
         yield
@@ -153,7 +153,7 @@ def is_being_cancelled() -> bool:
 
 
 def is_effectively_cancelled(scope: anyio.CancelScope) -> bool:
-    """Whether *scope* of asyncio, or code around it from which it is not shielded, was cancelled.
+    """Whether *scope* of asyncio, or a scope around it that it is not shielded from, was cancelled.
 
     There is no public way to ask that of a scope that is not the innermost one; nor for the next functions. The tests
     of stop scopes hold them to the libraries' ways.
@@ -162,7 +162,7 @@ def is_effectively_cancelled(scope: anyio.CancelScope) -> bool:
 
 
 def can_be_cancelled_now(task: asyncio.Task[object]) -> bool:
-    """Whether *task* waits for something that has not come yet; else a cancellation would lose what has come."""
+    """Whether *task* waits for a result that is not there yet; else a cancellation would lose the result."""
     if task is asyncio.current_task():
         return False
     waiter: asyncio.Future[object] | None = task._fut_waiter  # type: ignore[attr-defined]
@@ -170,7 +170,7 @@ def can_be_cancelled_now(task: asyncio.Task[object]) -> bool:
 
 
 def wake_by_force(task: asyncio.Task[object]) -> None:
-    """Cancel what *task* does now, although what it waits for does not end: a child task, say, or a shield.
+    """Cancel the current await of *task*, although it does not end: a child task, for example, or a shield.
 
     Neither asyncio nor anyio can do that: a cancellation of the task is passed on to what it waits for, and does
     nothing as long as that goes on. Python 3.11 to 3.14 keep the call that wakes a task among the callbacks of the
@@ -187,7 +187,7 @@ def wake_by_force(task: asyncio.Task[object]) -> None:
 
 
 def forget_task(task: asyncio.Task[Any]) -> None:
-    """Let the loop forget a task that swallows every cancellation, so that neither its end nor its loop waits for it.
+    """Remove a task that swallows every cancellation from the loop's register, so that nothing waits for its end.
 
     anyio cancels the tasks of a cancelled group in each turn of the loop, until they end; that stops, too.
     """
@@ -205,7 +205,7 @@ def forget_task(task: asyncio.Task[Any]) -> None:
 
 
 def calm(scopes: Iterable[Any]) -> None:
-    """Let cancelled *scopes* of anyio on asyncio cancel their tasks no more, until one of these leaves a shield."""
+    """Stop the repeated cancellation of tasks by cancelled *scopes* of anyio on asyncio, until one leaves a shield."""
     for scope in scopes:
         if scope._cancel_handle is not None:
             scope._cancel_handle.cancel()
@@ -213,7 +213,7 @@ def calm(scopes: Iterable[Any]) -> None:
 
 
 def scopes_inside(scope: anyio.CancelScope, task: asyncio.Task[object]) -> list[Any]:
-    """Return the scopes in which *task* waits now, the innermost first, inside *scope*."""
+    """Return the scopes inside *scope* in which *task* waits now, the innermost first."""
     from anyio._backends._asyncio import _task_states
 
     state = _task_states.get(task)
@@ -244,7 +244,7 @@ def cancel_status() -> Any:
 
 
 def is_shielded_above(status: Any) -> bool:
-    """Whether a shield inside the scope of *status* protects what the running task of trio does now."""
+    """Whether a shield inside the scope of *status* protects the running task of trio."""
     inner = cancel_status()
     while inner is not None and inner is not status:
         if inner._scope.shield:
@@ -254,7 +254,7 @@ def is_shielded_above(status: Any) -> bool:
 
 
 def scopes_above(status: Any) -> tuple[Any, ...] | None:
-    """Return the scopes of the running task of trio inside that of *status*.
+    """Return the scopes of the running trio task inside the scope of *status*.
 
     It is `None` if one of them is cancelled, or is that of a nursery, which cancels it at the first exception.
     """
@@ -293,7 +293,7 @@ async def shake_off_cancellation() -> None:
 
 
 def innermost_of(scope: anyio.CancelScope) -> Callable[[], bool]:
-    """Return a function that tells whether *scope*, which the task has just entered, is its innermost scope.
+    """Return a function that checks whether *scope*, which the task has just entered, is its innermost scope.
 
     Neither library has a public way to ask; the tests of leaked scopes notice if the libraries change.
     """
@@ -355,7 +355,7 @@ def _close_leaked_nurseries() -> None:
 
 
 async def let_others_run() -> None:
-    """Let all tasks run that are ready or due, in the middle of long work; a cancellation waits.
+    """Yield to all tasks that are ready or due, during long work; a cancellation is deferred.
 
     One turn of asyncio's loop is not enough: a task whose timer is due is found in the first turn, woken in the second,
     and runs in the third.

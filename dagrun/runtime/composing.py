@@ -83,7 +83,7 @@ class Composing:
         parts.context.run(RUN_METER.set, partial(_AnswerMeter, parts.up))
 
     def compose(self) -> bool:
-        """Add the step that composes the answer, if it is not there yet; return whether the run goes on with it."""
+        """Add the step that composes the answer, if it is missing; return whether the run continues with it."""
         if any(node.tool.name == COMPOSE and not node.is_gone for node in self._graph.nodes.values()):
             return False
         ids = {id_.lower() for id_ in self._graph.nodes}
@@ -103,7 +103,7 @@ class Composing:
         return True
 
     def _results(self) -> Any:
-        """Return references to what the plan answers: as it names that, or the outputs of its last steps by id."""
+        """Return references to the answer of the plan: its named output, or the outputs of its sinks by id."""
         match self._graph.written_output:
             case None:
                 sinks = [node.id for node in self._graph.sinks() if node.state is State.SUCCEEDED]
@@ -116,7 +116,7 @@ class Composing:
     # The stream -------------------------------------------------------------------------------------------
 
     def _take(self, node: Node, text: str) -> None:
-        """Take a piece that a tool has written, if it is of the answer, and nobody has to look at that first."""
+        """Take a piece of text from a tool, if it belongs to the answer and nobody must approve the answer first."""
         if node.tool.name != COMPOSE or not text or not self._may_stream(node):
             return
         attempt = len(node.attempts)
@@ -131,7 +131,7 @@ class Composing:
         return all(said.value >= self._policy.min_confidence for said in answer_confidences(self._graph))
 
     def tell(self) -> None:
-        """Wake whoever reads the stream: there is a piece, or the run has ended."""
+        """Wake the readers of the stream: there is a piece, or the run has ended."""
         news, self._news = self._news, anyio.Event()
         news.set()
 

@@ -89,11 +89,11 @@ class Suspended:
                 scope.leave()
 
     def leftovers(self) -> dict[int, Leftover]:
-        """Return what the coroutine waits for now, and could leave behind."""
+        """Return the awaited objects that may outlive the coroutine, by identity."""
         return find_leftovers(self.coroutine, self._got)
 
     def _drop(self) -> None:
-        """Close the coroutine, and let the loop forget the tasks for which it waits.
+        """Close the coroutine, and remove the tasks it waits for from the loop.
 
         Raises:
             StillRunning: Always.
@@ -127,7 +127,7 @@ Tell = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """Something that may go on after a call.
+    """A program, thread or task that may outlive its call.
 
     Attributes:
         kind: What it is.
@@ -145,7 +145,7 @@ class Leftover:
 
 
 def find_leftovers(coroutine: Any, waits_for: Any) -> dict[int, Leftover]:
-    """Return what a suspended call waits for, and could leave behind, by the identity of the object.
+    """Return the objects that a suspended call waits for and that may outlive it, by identity.
 
     Args:
         coroutine: The coroutine of the call.
@@ -164,7 +164,7 @@ def find_leftovers(coroutine: Any, waits_for: Any) -> dict[int, Leftover]:
 
 
 def _reached(coroutine: Any, future: Any) -> Iterator[object]:
-    """Yield the objects for which a suspended coroutine may wait."""
+    """Yield the objects that a suspended coroutine may wait for."""
     yield future
     yield from getattr(future, "_children", ())  # of asyncio.gather
     for callback, _ in getattr(future, "_callbacks", None) or ():  # the job of a thread pool is known to a callback
@@ -192,7 +192,7 @@ def _in_frame(variables: Mapping[str, object], is_waiting: bool) -> Iterator[obj
 
 
 def _leftover(value: object) -> Leftover | None:
-    """Return *value* as what may be left behind, unless it has ended."""
+    """Return *value* as a leftover, unless it has ended or is no program, thread or task."""
     if issubclass(type(value), _PROGRAMS):
         return _program(value)
     if isinstance(value, asyncio.Task):
@@ -256,7 +256,7 @@ def _task(task: asyncio.Task[Any]) -> Leftover:
 
 
 def going_on(left: Mapping[int, Leftover]) -> dict[int, Leftover]:
-    """Return those that still go on. A program that was killed just now gets a moment to end, which blocks the loop."""
+    """Return those that still run. A program that was killed just now gets a moment to end, which blocks the loop."""
     programs = [one for one in left.values() if one.kind == "program"]
     for _ in range(_MOMENTS):
         if any(one.goes_on() for one in programs):
@@ -265,7 +265,7 @@ def going_on(left: Mapping[int, Leftover]) -> dict[int, Leftover]:
 
 
 def in_words(left: Collection[Leftover]) -> str:
-    """Return what is left, such as ``left 1 program (process 41), 2 threads``."""
+    """Describe the leftovers, as in ``left 1 program (process 41), 2 threads``."""
     parts = []
     for kind in ("program", "thread", "task"):
         names = [one.name for one in left if one.kind == kind]

@@ -27,7 +27,7 @@ _FILE_KEY: Final = f'"{FILE}":'.encode()
 
 
 class FiledOutput:
-    """An output whose frames were written to files already: as it is stored, or why it is refused."""
+    """An output with its frames already in files: its stored form, or the error."""
 
     __slots__ = ("_error", "_stored")
 
@@ -118,7 +118,7 @@ def opened(stored: Stored, artifacts: ArtifactStore) -> Stored:
 
 
 def with_files(data: bytes, objects: Mapping[str, object], artifacts: ArtifactStore) -> bytes:
-    """Return arguments in which each token names a file of its frame, for another process.
+    """Return arguments with a file name in the token of each frame, for another process.
 
     Raises:
         ValueRefused: A frame cannot be written to a file.

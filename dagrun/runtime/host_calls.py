@@ -1,4 +1,4 @@
-"""Calls of the planners, critics and approvers of the host, none of which can hurt the run."""
+"""Calls of planners, critics and approvers of the host; none of them can harm the run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_TEXT = 300
 
 
 class PluginFailed(DagrunError):
-    """A planner, critic or approver gave no answer; the message says why.
+    """A planner, critic or approver returned no answer; the message has the reason.
 
     Attributes:
         failure: The same as data; whoever keeps it must call `drop_frames`.
@@ -138,7 +138,7 @@ class _Call(Generic[T]):
         self._on_stop = on_stop
 
     def stop(self) -> None:
-        """Tell the call to stop, if it has not ended."""
+        """Cancel the call, if it has not ended."""
         if not self.over.is_set():
             if self._on_stop is not None:
                 self._on_stop()

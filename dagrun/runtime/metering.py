@@ -37,7 +37,7 @@ class RunMeter:
         return _RunCharge(self, *self._up.reserve_model(who, tokens, cost))
 
     def settle(self, reservation: Reservation, number: int, tokens: int | None, cost: float | None) -> None:
-        """Charge what a call has used; a figure that is not known is charged at its worst case."""
+        """Charge the usage of a call; an unknown figure is charged at its worst case."""
         self._up.settle_model(reservation, number, tokens, cost)
         self.tokens += tokens or 0
         self._is_known = self._is_known and cost is not None

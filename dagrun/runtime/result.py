@@ -70,7 +70,7 @@ def _live_or_reason(stored: Stored) -> Any:
 
 
 def _named_answer(graph: LiveGraph, output: Template, *, has_objects: bool) -> Any:
-    """Fill in the output that the plan names, with null in place of each value that does not exist.
+    """Fill in the output that the plan names, with null for each missing value.
 
     A text that such a value is a part of is null as a whole: without it, the text would say something else.
     """
@@ -256,7 +256,7 @@ class RunResult:
 
     @property
     def shown_output(self) -> Any:
-        """The answer of the run as plain JSON: with the name of its type in place of an object in memory.
+        """The answer of the run as plain JSON, with type names for objects in memory.
 
         Raises:
             ValueRefused: It would take over 256 MiB of JSON.
@@ -334,7 +334,7 @@ class RunResult:
 
     @property
     def confidence(self) -> float | None:
-        """The lowest confidence that tools and critics gave to what the answer was made of; `None` if none did."""
+        """The lowest confidence that tools and critics gave to a source of the answer; `None` if none did."""
         if not self._graph.has_confidence:
             return None
         from dagrun.graph.confidence import answer_confidences
@@ -342,7 +342,7 @@ class RunResult:
         return next((said.value for said in answer_confidences(self._graph)), None)
 
     def confidence_of(self, step: str) -> float | None:
-        """Return the lowest confidence that was given to the output of *step*, and to what it was made of, if any was.
+        """Return the lowest confidence that was given to the output of *step* or its sources; `None` if none was.
 
         Raises:
             KeyError: There is no such step.
@@ -359,7 +359,7 @@ class RunResult:
 
     @property
     def handoff(self) -> dict[str, Any] | None:
-        """For the people who take over: what was done, tried and left open; `None` if the run was not escalated."""
+        """The report for people who take over: work done, tried and left open; `None` if the run was not escalated."""
         if self.status is not Status.ESCALATED:
             return None
         return figures.handoff(self._graph, self.reason)
@@ -381,7 +381,7 @@ class RunResult:
 
     @property
     def used(self) -> ModelUse:
-        """The usage that all attempts have reported, and that of the models of the planner and the critics."""
+        """The usage reported by all attempts, and by the models of the planner and the critics."""
         return figures.used(self._graph)
 
     @property
@@ -436,7 +436,7 @@ class RunResult:
 
     @property
     def planner_answers(self) -> tuple[str, ...]:
-        """What the models of the planner answered when it was asked for the last time; redacted, at most 64 KiB."""
+        """The answers of the planner's models in its last request; redacted, at most 64 KiB."""
         return self._graph.planner_answers
 
     def as_dict(self) -> dict[str, Any]:
@@ -465,7 +465,7 @@ class RunResult:
 
 
 def _value_of(step: PlannedValue, ended: StepResult) -> Any:
-    """Return the value that a planned step, or a part of one, stands for."""
+    """Return the value of a planned step, or of a part of one."""
     if not isinstance(step, PlannedStep):
         try:
             return value_at(ended.output, step._path)
@@ -495,7 +495,7 @@ def _failure_of(node: Node) -> Failure | None:
 
 
 def cause_of(failure: Failure, redactor: Redactor) -> BaseException:
-    """Return the exception of *failure*, or what stands for it: it is not here, or says what must not be shown."""
+    """Return the exception of *failure*; a substitute, if it is not in this process or must not be shown."""
     error = failure.exception
     if error is None or not is_showable(error, redactor.text):
         return FailureCause(failure.error, failure.message)

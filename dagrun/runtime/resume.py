@@ -1,4 +1,4 @@
-"""Resuming a run: doing what a crash has cut off, and beginning again what was under way.
+"""Resuming a run: applying the consequences that a crash cut off, and restarting interrupted work.
 
 The state is the fold of the records, and they may break off anywhere: between the end of a step and what follows from
 it, for instance. So everything that follows from the state is done once more, each in a way that changes nothing if it
@@ -26,7 +26,7 @@ _DELAYED = (Recovery.RETRY, Recovery.FALL_BACK)
 
 
 class Resumption:
-    """Brings the parts of one run into the state that its record says.
+    """Brings the parts of one run into the state of its record.
 
     Args:
         parts: What the parts of the run share; the state has been folded.
@@ -57,12 +57,12 @@ class Resumption:
         self._was_over = was_over
 
     def resume(self) -> None:
-        """Do all that is missing, then release the outputs that are not needed any more."""
+        """Apply everything that is missing, then release the outputs that are no longer needed."""
         self._make_up()
         drop_values(self._graph)
 
     def _make_up(self) -> None:
-        """Do all that is missing; the order matters, as each part builds on the one before."""
+        """Apply everything that is missing; the order matters, as each part builds on the one before."""
         graph, nodes = self._graph, list(self._graph.nodes.values())
         restore(self._ledger, graph)
         if graph.stopping is not None:
@@ -84,7 +84,7 @@ class Resumption:
             self._begin_again(nodes, asked)
 
     def _begin_again(self, nodes: list[Node], asked: list[Question]) -> None:
-        """Let critics, people and the planner begin again with their work."""
+        """Restart the work of critics, people and the planner."""
         for node in nodes:
             if node.is_under_review:
                 self._tasks.start_soon(self._scheduler.review_again(node), name="dagrun review")
@@ -128,7 +128,7 @@ class Resumption:
         self._scheduler.finish.settle_rest(reason)
 
     def _close_void_questions(self) -> None:
-        """Close the questions for which nothing waits any more: tools and planners ask anew."""
+        """Close the questions that nothing waits for: tools and planners ask them again."""
         for question in list(self._graph.questions.values()):
             node = self._graph.nodes[question.step] if question.step else None
             if node is None and question.kind in (Asked.PATCH, Asked.INPUT):
@@ -166,7 +166,7 @@ class Resumption:
     # What follows from how a step ended -------------------------------------------------------------------
 
     def _follow_up(self, node: Node) -> None:
-        """Do again what follows from the state of a step."""
+        """Apply the consequences of the state of a step again."""
         if node.state is State.HELD:
             if not self._is_asked_about(node):
                 self._ask_again(node)

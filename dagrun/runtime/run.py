@@ -73,7 +73,7 @@ class Run:
 
     @property
     def graph(self) -> LiveGraph:
-        """The state of the run, to be read and never changed, for what shows it to people."""
+        """The state of the run, read-only, for code that shows it to people."""
         return self._graph
 
     @property
@@ -127,7 +127,7 @@ class Run:
             return self._assembly.cancel(None if step is None else self._graph.nodes[step], reason)
 
     def suspend(self, reason: str = "suspended by the host") -> bool:
-        """Let nothing start any more, and end as soon as nothing runs, so that the run can be resumed later.
+        """Start no more steps, and end as soon as nothing runs, so that the run can be resumed later.
 
         Calls without an effect are stopped; a call with an effect gets the grace period to end by itself. A call that
         is stopped and does not end is left behind after one more grace period.
@@ -168,7 +168,7 @@ class Run:
         return PlanHistory(self._graph.plan.plan, self._graph.revisions)
 
     def check(self, patch: Patch) -> Consequence:
-        """Return what *patch* would do to the plan at this instant, and change nothing.
+        """Return the changes that *patch* would make to the plan now, and change nothing.
 
         Raises:
             SpliceRefused: The patch has problems; all of them are in the error.
@@ -233,7 +233,7 @@ class Run:
 
     @property
     def pending(self) -> tuple[Question, ...]:
-        """The questions that are open, in the order in which they were asked."""
+        """The open questions, in the order in which they were asked."""
         return tuple(self._graph.questions.values())
 
     async def answer(self, question: str | Question | Iterable[str | Question], answer: Answer | bool) -> None:
@@ -327,7 +327,7 @@ class Run:
         self._record.watch(observer)
 
     def call_at(self, seconds: float, ring: Callable[[], None]) -> bool:
-        """Call *ring* in the loop, so many seconds after the start of the run, if the run has not ended by then.
+        """Call *ring* in the loop at a time of the run in seconds, unless the run has ended.
 
         Returns:
             Whether the run goes on: before its begin and after its end, nothing is called.
@@ -348,7 +348,7 @@ class Run:
         self._assembly.interrupt(reason)
 
     def close(self) -> None:
-        """Settle what is left, once no task of the run is alive."""
+        """Settle the rest, once no task of the run is alive."""
         self._assembly.close()
 
 

@@ -104,7 +104,7 @@ class RunAssembly:
 
     @property
     def failure(self) -> JournalError | None:
-        """Why the journal cannot be written any more, if that is so."""
+        """The failure of the journal; `None` if it can be written."""
         return self._watch.failure if self._watch is not None else None
 
     # Opening ----------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class RunAssembly:
         self._begin(tasks, last.seq + 1)
 
     def _open_parts(self, tasks: TaskGroup) -> None:
-        """Hand the parts what exists only inside the task group of the run."""
+        """Give the parts the objects that exist only inside the task group of the run."""
         parts, setup = self.parts, self._setup
         self._alarms = Alarms(tasks, parts.now, parts.record.deliver)
         self._workers = workers = Workers(
@@ -192,7 +192,7 @@ class RunAssembly:
         self._is_open = True
 
     def _share(self, attempts: Attempts, tasks: TaskGroup, root: str) -> None:
-        """Let steps share the calls of tools that have a cache or a batch form."""
+        """Set up shared calls for tools with a cache or a batch form."""
         from dagrun.runtime.sharing.result_cache import cache_of  # here: few runs have such tools
         from dagrun.runtime.sharing.shared_calls import OwnAttempts, SharedCalls
 
@@ -237,7 +237,7 @@ class RunAssembly:
         return was_running
 
     def call_at(self, seconds: float, ring: Callable[[], None]) -> bool:
-        """Call *ring* so many seconds after the start of the run, if it is open, and has not ended by then."""
+        """Call *ring* at a time of the run in seconds, if the run is open and has not ended."""
         if self._is_open:
             self._alarms.at(self._record.zero + seconds, ring)
         return self._is_open
@@ -277,7 +277,7 @@ class RunAssembly:
             self._record.deliver()
 
     def close(self) -> None:
-        """Settle what is left, once no task of the run is alive, and cut the references between the parts."""
+        """Settle the rest, once no task of the run is alive, and cut the references between the parts."""
         if self._is_open:
             self.scheduler.close()
             self._record.deliver()

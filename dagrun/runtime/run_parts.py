@@ -1,4 +1,4 @@
-"""What most parts of a run share: made once from its setup, and handed to each part.
+"""The objects that most parts of a run share: made once from its setup, and passed to each part.
 
 A part takes `RunParts` and its own parameters, and keeps in its own attributes what it uses at every step. None of the
 shared parts is handed this object, so it belongs to no circle of references; they call later parts through `Upcalls`.

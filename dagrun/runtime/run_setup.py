@@ -1,4 +1,4 @@
-"""Everything that a run is made of, and its first state, which a worker thread builds for large plans."""
+"""The setup of a run, and its first state, which a worker thread builds for large plans."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_CACHE_BYTES: Final = 64 << 20  # of kept results of calls, unless the engine
 
 @dataclass(slots=True, kw_only=True)
 class SharedByRuns:
-    """What the runs of one engine share.
+    """The objects that the runs of one engine share.
 
     Attributes:
         cap: Counts the running steps of all runs; `None` if there is no such limit.
@@ -57,7 +57,7 @@ class SharedByRuns:
 
 @dataclass(slots=True)  # not frozen, like `RunSetup`
 class CallSettings:
-    """What every call of a tool in one run starts from.
+    """The settings that all tool calls of one run share.
 
     Attributes:
         executors: By name.
@@ -87,7 +87,7 @@ class OpenRecord:
 
 @dataclass(slots=True, kw_only=True)  # not frozen: each run has one, and a frozen one takes four times as long to make
 class RunSetup:
-    """Everything that a run is made of.
+    """The setup of a run: all its inputs and settings.
 
     Attributes:
         plan: The checked plan.
@@ -116,12 +116,12 @@ class RunSetup:
 
     @property
     def tape(self) -> Tape | None:
-        """The tape of the run; `None` if there is no journal."""
+        """The run log of the run; `None` if there is no journal."""
         return None if self.record is None else self.record.tape
 
     @property
     def opening(self) -> Opening | None:
-        """What the run was opened with; `None` if there is no journal."""
+        """The recorded configuration of the run; `None` if there is no journal."""
         return None if self.record is None else self.record.opening
 
 
@@ -135,7 +135,7 @@ async def build_large(setup: RunSetup) -> None:
 
 
 def state_of(setup: RunSetup, learned: Callable[[], Mapping[str, float]]) -> Built:
-    """Build the state in which a run begins.
+    """Build the initial state of a run.
 
     Args:
         setup: The run.

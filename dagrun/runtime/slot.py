@@ -98,7 +98,7 @@ class Second:
 
 
 class Slot:
-    """One running attempt, and the handle by which it is told to stop.
+    """One running attempt, and the handle for its cancellation.
 
     Attributes:
         node: The step.
@@ -164,7 +164,7 @@ class Slot:
         self._now = now
 
     def tell_to_stop(self, asked: State, reason: str, grace: float) -> None:
-        """Tell the attempt to stop; both calls if there are two. It may clean up for *grace* seconds.
+        """Cancel the attempt; both calls if it is hedged. It may clean up for *grace* seconds.
 
         The first reason counts; the grace period begins then.
         """
@@ -182,11 +182,11 @@ class Slot:
 
     @property
     def is_let_go(self) -> bool:
-        """Whether it was told to stop because the run is suspended."""
+        """Whether it was cancelled because the run is suspended."""
         return self.rare is not None and self.rare.is_let_go
 
     def leaves_no_end(self, outcome: Outcome | None) -> bool:
-        """Whether this end is not recorded: the attempt was told to stop only because the run is being suspended."""
+        """Whether this end is not recorded, because the attempt was cancelled only to suspend the run."""
         if outcome is not None and outcome.state is State.SUCCEEDED:
             return False
         return self.is_let_go or (outcome is None and self.asked is None)
@@ -199,7 +199,7 @@ class Slot:
 
 
 def still_going(slot: Slot) -> str:
-    """Say what an attempt that was told to stop has left behind, and forget the rest; empty if nothing goes on."""
+    """Describe the leftovers of a cancelled attempt, and drop those that have ended; empty if nothing is left."""
     if not slot.scope.left:
         return ""
     slot.scope.left = going_on(slot.scope.left)
@@ -207,7 +207,7 @@ def still_going(slot: Slot) -> str:
 
 
 def stopped_outcome(slot: Slot, asked: State, outcome: Outcome | None) -> Outcome:
-    """Return the outcome of an attempt that was told to stop: a value that arrives late is never used."""
+    """Return the outcome of a cancelled attempt: a late value is never used."""
     left = still_going(slot)
     vouched = outcome is not None and outcome.failure is not None and outcome.failure.nothing_happened
     vouched = (vouched and not left) or (slot.rare is not None and slot.rare.is_unentered)

@@ -1,4 +1,4 @@
-"""Stop scopes: code that is told to stop may clean up first.
+"""Stop scopes: cancelled code may clean up first.
 
 1. Code that is told to stop is cancelled once, as `asyncio.timeout` does, at an await of its own. From then on it has
    the grace period to await its clean-up.
@@ -57,16 +57,16 @@ def _nothing() -> None:
 
 
 class CoroutineDriver(Protocol):
-    """What drives a coroutine that waits: `dagrun.runtime.coroutine_driver.Suspended`."""
+    """The driver of a suspended coroutine: `dagrun.runtime.coroutine_driver.Suspended`."""
 
     coroutine: Any
 
     def leftovers(self) -> dict[int, Any]:
-        """Return what the coroutine waits for now, and could leave behind."""
+        """Return the awaited objects that may outlive the coroutine, by identity."""
 
 
 class StopScope:
-    """A scope whose code can be told to stop; see the rules at the top of this file.
+    """A scope for the cancellation of its code; see the rules at the top of this file.
 
     Args:
         make: The class of the cancel scopes of the running backend.
@@ -118,7 +118,7 @@ class StopScope:
 
     @property
     def is_told(self) -> bool:
-        """Whether the code was told to stop, or the code around the scope was cancelled while it ran."""
+        """Whether the code was cancelled, or the code around the scope was cancelled while it ran."""
         return self.cutoff is not None
 
     def __enter__(self) -> Self:
@@ -130,7 +130,7 @@ class StopScope:
         raise NotImplementedError
 
     def stop(self, cutoff: float | None = None) -> None:
-        """Tell the code to stop; only the first call counts.
+        """Cancel the code; only the first call counts.
 
         Args:
             cutoff: When the grace period is over, on the clock of the loop; `None` for the usual one from now.
@@ -144,7 +144,7 @@ class StopScope:
         raise NotImplementedError
 
     def hit(self, error: BaseException) -> None:
-        """Take note that *error* arrives at the coroutine."""
+        """Note that *error* arrives at the coroutine."""
         raise NotImplementedError
 
     def is_overdue(self) -> bool:
@@ -158,18 +158,18 @@ class StopScope:
         return self._awaits_left < 0 or late > LAST_SECONDS
 
     def give_up(self) -> None:
-        """Let the coroutine have no more awaits after the grace period."""
+        """Allow the coroutine no more awaits after the grace period."""
         self._awaits_left = 0
 
     def leave(self) -> None:
-        """Take back what is left of the cancellation: the coroutine has ended, or was dropped."""
+        """Undo the rest of the cancellation: the coroutine has ended, or was dropped."""
         self.is_due = False
 
     def _ends_program(self) -> bool:
         return self.driver is not None and ends_program(self.driver.coroutine)
 
     def _look(self) -> None:
-        """Find out what the coroutine could leave behind, before a cancellation changes what it waits for."""
+        """Find possible leftovers of the coroutine, before a cancellation changes its awaits."""
         if self.driver is not None:
             self.left = self.driver.leftovers() | self.left
 
@@ -261,7 +261,7 @@ class _AsyncioStopScope(StopScope):
         self._set_last_call(cutoff)
 
     def _set_last_call(self, cutoff: float) -> None:
-        """Drop the coroutine soon after *cutoff*, also if the task group that has the alarms is cancelled by then."""
+        """Drop the coroutine soon after *cutoff*, even if the task group with the timers is cancelled by then."""
         if self.is_inside:
             seconds = max(0.0, cutoff - self._now()) + LAST_SECONDS
             self._last_call = self._task.get_loop().call_later(seconds, self.give_up)
@@ -280,7 +280,7 @@ class _AsyncioStopScope(StopScope):
             self._calm(LAST_TURNS)
 
     def _calm(self, turns: int) -> None:
-        """Let anyio cancel the tasks of a group of the coroutine no more, after so many *turns* of the loop."""
+        """Stop anyio's cancellation of tasks in a group of the coroutine, after *turns* turns of the loop."""
         if self.driver is not None and turns:
             self._task.get_loop().call_soon(self._calm, turns - 1)
         elif self.driver is not None:
@@ -358,7 +358,7 @@ class _TrioStopScope(StopScope):
 def stop_scopes(
     grace: float, now: Callable[[], float], on_cancelled_around: Callable[[], object] = _nothing
 ) -> Callable[[], StopScope]:
-    """Return what makes stop scopes for the running backend.
+    """Return the factory of stop scopes for the running backend.
 
     Args:
         grace: The grace period in seconds.
@@ -370,7 +370,7 @@ def stop_scopes(
 
 
 async def last_turns(is_over: Callable[[], bool]) -> None:
-    """Let code whose grace period has just ended be cancelled at each of its last awaits, until *is_over* at most."""
+    """Yield a few turns of the loop, until *is_over*: code past its grace period is cancelled at each await in them."""
     for _ in range(LAST_TURNS):
         if is_over():
             return

@@ -131,11 +131,11 @@ class Upcalls:
     ask_for_plan: Callable[[str, str, Mapping[str, Any]], Awaitable[Answer | None]] = _no_answer
 
     def on_cancelled_around(self) -> None:
-        """Call `cancelled_around` as it is by then, for what is made before it is known."""
+        """Late-bound `cancelled_around`: safe to hand out before it is set."""
         self.cancelled_around()
 
     def cut(self) -> None:
-        """Drop the references to all parts: the run is closed, and no call would have an effect any more."""
+        """Drop the references to all parts: the run is closed, and no call has an effect now."""
         for name, default in _DEFAULTS:
             setattr(self, name, default)
 

@@ -1,4 +1,4 @@
-"""The trust boundary of a plan: whose data each step is made of, and where it gets to that does not accept it.
+"""The trust boundary of a plan: the sources of each step's data, and the places that do not accept them.
 
 A plan says where every argument comes from, so all of this is worked out when a plan is checked and when a patch is
 spliced. A run does nothing about it: a call that a person must agree to has an `Ask`, as for any other rule. Nothing

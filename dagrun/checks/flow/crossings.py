@@ -138,7 +138,7 @@ def _at_conditions(look: _Look, tool: AnyTool) -> Iterator[Found]:
 
 
 def _behind_checks(look: _Look, tool: AnyTool) -> Iterator[Found]:
-    """Yield the crossing of a call that only waits for a step, or looks at one, which such a planner has written."""
+    """Yield the violation of a call that depends, by order or condition only, on a step by an influenced planner."""
     labels, checked = look.labels, look.checked
     looked_at = dict.fromkeys(reference.step for reference in condition_references(checked))
     waits_for = (need for need in checked.depends_on if need not in checked.value_sources)
@@ -193,7 +193,7 @@ def _way_facts(look: _Look, tool: AnyTool, references: list[Reference], bad: int
 
 
 def way_of(look: _Look, reference: Reference, bad: int) -> str:
-    """Tell the way that data with a bad source takes to a reference: the last step first."""
+    """Return the path that data from a bad source takes to a reference: the last step first."""
     labels, items = look.labels, look.items
     parts: list[str] = []
     passed: set[str] = set()

@@ -20,7 +20,7 @@ Verdict = Literal["passes", "asks", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class FlowRow:
-    """What gets into one guarded argument, or decides about a call.
+    """The sources of one guarded argument, or of the decision about a call.
 
     Attributes:
         step: The id of the step.
@@ -66,7 +66,7 @@ class FlowTable:
 
 
 def flow_table(plan: CheckedPlan, flow: Flow) -> FlowTable:
-    """Return the table of a plan, for this trust boundary in place of that of its policy."""
+    """Return the flow table of a plan under the trust boundary *flow*."""
     rows = tuple(_rows(plan, flow))
     labels = _labels(plan, flow)
     tools = dict.fromkeys(
@@ -111,7 +111,7 @@ def _tools(checked: CheckedStep) -> list[AnyTool]:
 def _places(
     labels: FlowLabels, checked: CheckedStep, tool: AnyTool, facts: ToolFlow, found: Mapping[str, Found]
 ) -> Iterator[tuple[str, int]]:
-    """Yield what is looked at before a call: each guarded argument, and whatever has a crossing; with its sources."""
+    """Yield the checked places of a call, with their sources: each guarded argument, and each violation."""
     names, used = tool.arguments.names, labels.by_argument(checked, checked.items)
     for name in checked.step.args:
         if f"args.{name}" in found or any(guard.takes(names.get(name, name)) for guard in facts.guards):

@@ -1,4 +1,4 @@
-"""The label of each step: the sources of the data that its answer is made of.
+"""The label of each step: the sources of its output.
 
 1. What a step gives comes from its tool, and from all that the tool was given: its arguments, texts with references in
    them, the list of a ``for_each`` and its elements. With a fallback it comes from both tools. So nothing gets lost on
@@ -36,7 +36,7 @@ Define: TypeAlias = Callable[[str], CheckedStep | None]
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who has written a step.
+    """The author of a step, as sources of its parts.
 
     Attributes:
         call: The sources of what it says apart from the arguments: which tool is called, when, and for which list.
@@ -52,7 +52,7 @@ class Author:
 
     @property
     def whole(self) -> int:
-        """The sources of all that the step says."""
+        """The sources of the whole definition."""
         sources = self.call
         for one in self.args.values():
             sources |= one
@@ -94,7 +94,7 @@ OF_THE_CALL: Final = {
 
 
 def is_same_call(new: Step, old: Step) -> bool:
-    """Whether two steps make the same call under the same condition, arguments apart."""
+    """Whether two steps make the same call under the same condition; arguments are not compared."""
     return _call_of(new) == _call_of(old)
 
 
@@ -103,7 +103,7 @@ def _call_of(step: Step) -> str:
 
 
 def renamed(step: Step, names: Mapping[str, str]) -> Step:
-    """Return a step with other ids in what it uses."""
+    """Return a step with the ids in its references renamed."""
     return rename_in_step(step, names) if names else step
 
 
@@ -146,7 +146,7 @@ class FlowLabels:
         )
 
     def commit(self, base: FlowLabels) -> None:
-        """Take the changes of this overlay over into the labels that it was made of."""
+        """Write the changes of this overlay to the labels below it."""
         for name in ("whole", "clean", "authors", "joined"):
             getattr(base, name).update(getattr(self, name).maps[0])
 
@@ -155,7 +155,7 @@ class FlowLabels:
         return self.authors.get(id_, PLANNED)
 
     def of(self, reference: Reference, items: Template | None = None) -> int:
-        """Return the sources of what a reference stands for; *items* is the list of the step that has it."""
+        """Return the sources of the value of a reference; *items* is the list of the step that contains it."""
         step = reference.step
         if step == "item":
             return self._of_item(reference, items)
@@ -201,7 +201,7 @@ class FlowLabels:
         return author.whole | self.joined_of(checked.args, items) | self.joined_of(items)
 
     def said(self, checked: CheckedStep, author: Author, items: Template | None = None) -> int:
-        """Return the sources of texts about a step that has ended: errors, and what critics said of its output.
+        """Return the sources of texts about a settled step: errors, and reasons of critics.
 
         They may quote whatever the step was given, also where the host vouches for the answer.
         """
@@ -235,14 +235,14 @@ class FlowLabels:
         return before != (whole, self.clean.get(id_))
 
     def steered(self, needs: Iterable[str]) -> int:
-        """Return the mark of a planner that was shown what others can write, if any of these steps has it."""
+        """Return the mark of an influenced planner, if any of these steps has it."""
         sources = 0
         for need in needs:
             sources |= self.whole.get(need, 0)
         return sources & PLANNER
 
     def conditions(self, checked: CheckedStep, items: Template | None = None) -> int:
-        """Return the sources of what decides whether and how often a step calls its tool."""
+        """Return the sources of the conditions and lists that decide about the calls of a step."""
         items = checked.items if items is None else items
         sources = self.joined_of(items)
         for reference in condition_references(checked):

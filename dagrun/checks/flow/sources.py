@@ -1,4 +1,4 @@
-"""Sources of data as bits of a number, and what the policy and the tools say about each of them.
+"""Sources of data as bits of a number, and the declarations of the policy and the tools about them.
 
 A set of sources is an `int`, so that joining two is one operation. A few sources are there in every run; each tool, and
 each input that others wrote, has three bits more: that data comes from it; that others can write it; and that it must
@@ -47,7 +47,7 @@ class ArgumentGuard:
 
 @dataclass(slots=True)
 class ToolFlow:
-    """What follows from a tool and the policy.
+    """The flow properties of a tool under a policy.
 
     Attributes:
         gives: The sources that a whole answer of the tool adds.
@@ -84,7 +84,7 @@ class ToolFlow:
 
 
 class FlowRules:
-    """The sources of runs, and what a trust boundary says about them; shared by all plans and runs that have it.
+    """The sources of runs under one trust boundary; shared by all plans and runs that have it.
 
     It learns of sources and tools as they come, from any thread, and never forgets the bits of a source.
 
@@ -110,7 +110,7 @@ class FlowRules:
             self._all_inputs |= self.source(f"{_INPUT}{name}", is_untrusted=True)
 
     def source(self, name: str, *, is_untrusted: bool = False, is_private: bool = False) -> int:
-        """Return the bits of a source with a name; the same name has the same ones."""
+        """Return the bits of the source *name*, always equal for one name."""
         bit = self._named.get(name)
         if bit is None:
             with self._lock:
@@ -128,7 +128,7 @@ class FlowRules:
         return self._all_inputs
 
     def named(self, name: str, toolbox: Mapping[str, AnyTool]) -> int:
-        """Return the sources of a recorded name; a tool that is not there any more counts as one that others write."""
+        """Return the sources of a recorded name; a missing tool counts as one that others write."""
         if name in _FIXED:
             return _FIXED[name]
         if name.startswith(_INPUT):
@@ -136,7 +136,7 @@ class FlowRules:
         return self.facts(toolbox[name]).gives if name in toolbox else self.source(name, is_untrusted=True)
 
     def facts(self, tool: AnyTool) -> ToolFlow:
-        """Return what follows from a tool; worked out once."""
+        """Return the flow properties of a tool; computed once."""
         known = self._facts.get(tool)
         if known is None:
             known = self._facts[tool] = self._look_at(tool)
@@ -175,7 +175,7 @@ class FlowRules:
         return sources & self.private
 
     def answer(self, facts: ToolFlow, given: int) -> tuple[int, int]:
-        """Return the sources of an answer, whole and of its clean parts, from those of all that a call was given."""
+        """Return the sources of an output, whole and of its clean parts, from the sources of the inputs."""
         if facts.is_endorsed:
             made = facts.gives | self._endorsed(given)
             return made, made
@@ -208,7 +208,7 @@ _last: tuple[Callable[[], Flow | None], Callable[[], FlowRules | None]] = (lambd
 
 
 def rules_of(flow: Flow) -> FlowRules:
-    """Return the rules of a trust boundary; equal ones have the same."""
+    """Return the rules of a trust boundary; equal boundaries share them."""
     global _last  # noqa: PLW0603
     same, kept = _last  # as one: another thread may check another plan at this moment
     if same() is flow and (rules := kept()) is not None:
@@ -224,7 +224,7 @@ def rules_of(flow: Flow) -> FlowRules:
 
 
 def _guards(tool: AnyTool, rules: Sequence[GuardRule], *, acts: bool) -> Iterator[ArgumentGuard]:
-    """Yield the guards of a tool: what the rules of the policy say, and else what the tool says."""
+    """Yield the guards of a tool: from the rules of the policy, else from the tool itself."""
     guards_all = acts and not tool.inner_tools  # an agent acts by its own calls, and these ask
     own = frozenset(tool.arguments.guarded) or (None if guards_all else frozenset[str]())
     about = [rule for rule in rules if rule.args is not None or rule.accepts is not None]

@@ -1,4 +1,4 @@
-"""Questions to people: a reason to ask in, an answer and what follows from it out.
+"""Questions to people: a reason to ask comes in; an answer and its consequences go out.
 
 Open `people.py` first. A question is asked of the tool that made a call, or of the approver (`approvers.py`); the host
 answers through the run, and other processes through the journal (`letters.py`). Every question and every answer goes on

@@ -1,4 +1,4 @@
-"""Answers and orders to stop that people give from elsewhere, as letters in the journal of the run."""
+"""Answers and orders to stop from other processes: messages in the inbox of the run, in its journal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOG: Final = logging.getLogger("dagrun.run")
 
 
 class LettersFromJournal:
-    """Takes the letters of one run: answers its questions with them, and passes on orders to stop.
+    """Reads the inbox of one run: answers its questions, and passes on orders to stop.
 
     A letter must carry the answer key of the run. Tools cannot read the key, so no plan can answer its own questions.
     A letter to a question that is not open may be early: it is kept until the question is asked, or the run ends. One
@@ -55,7 +55,7 @@ class LettersFromJournal:
         up.asked = self._look_again
 
     def open(self, tasks: TaskGroup, first: int) -> None:
-        """Begin to read: first the letters that are there already.
+        """Begin to read, with the messages that are already there.
 
         Args:
             tasks: The task group of the run.
@@ -69,7 +69,7 @@ class LettersFromJournal:
         self._scope.cancel()
 
     def _is_expected(self) -> bool:
-        """Whether a letter may answer an open question: one that is unread, or that was early."""
+        """Whether a message may answer an open question: one that is unread, or arrived before its question."""
         open_ones = self._graph.questions
         return not self.has_looked or any(reply.question in open_ones for _, reply in self._waiting.values())
 
@@ -100,7 +100,7 @@ class LettersFromJournal:
                 await self._take(letter)
 
     async def _retry(self) -> None:
-        """Try the early letters again, whenever a question has been asked."""
+        """Apply the early messages again, whenever a question has been asked."""
         while True:
             await self._news.wait()
             self._news = anyio.Event()
@@ -122,7 +122,7 @@ class LettersFromJournal:
             await self._answer(letter, content)
 
     def _proves_sender(self, sent: str) -> bool:
-        """Return whether a letter carries the answer key of the run; the first one that does not is logged."""
+        """Return whether a message carries the answer key of the run; the first one without it is logged."""
         key = self._tape.answer_key
         if key and compare_digest(sent.encode(), key.encode()):
             return True

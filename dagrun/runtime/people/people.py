@@ -1,4 +1,4 @@
-"""`People`: questions to people, and what follows from their answers."""
+"""`People`: questions to people, and the consequences of their answers."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class People:
         up.forget, up.hold_at_pause = self.forget, self.hold_at_pause
 
     def open(self, tasks: TaskGroup, alarms: Alarms) -> None:
-        """Take what exists only inside the task group of the run."""
+        """Set the task group of the run, and the timers."""
         self._tasks = tasks
         self._alarms = alarms
 
@@ -148,7 +148,7 @@ class People:
     # What is asked ----------------------------------------------------------------------------------------
 
     def may_help(self, node: Node, outcome: Outcome) -> bool:
-        """Whether a person, if there is one, could still mend how the last attempt of *node* has ended."""
+        """Whether a person, if there is one, could still repair the end of the last attempt of *node*."""
         rule = node.plan.step.retry or self._policy.retry
         return may_help(node, outcome, rule.max_attempts)
 
@@ -264,7 +264,7 @@ class People:
         self._up.settle_down()
 
     def _is_open(self, question: Question) -> bool:
-        """Whether this very question is open, not one that was asked anew, and the run has not ended."""
+        """Whether this very question is open, not a later copy, and the run has not ended."""
         return self._graph.questions.get(question.id) is question and self._graph.status is None
 
     def _put(self, question: Question) -> None:
@@ -423,7 +423,7 @@ class People:
         return next((event.answer for event in closed if event.question == question and event.answer is not None), None)
 
     def _conclude(self, question: Question, answer: Answer | None, reason: str = "") -> None:
-        """Close *question*, and do what follows from the answer."""
+        """Close *question*, and apply the consequences of the answer."""
         if answer is not None and answer.choice == "escalate":
             self._record.answer(question, answer, None, reason)
             self.forget(question.id)
@@ -440,7 +440,7 @@ class People:
         self.forget(question.id)
 
     def forget(self, question: str) -> None:
-        """Stop asking *question*, which needs no answer any more, and release the task that waits for it."""
+        """Stop asking *question*, which no longer needs an answer, and release the task that waits for it."""
         self._consulting.discard(question)
         scope = self._scopes.pop(question, None)
         if scope is not None:
@@ -459,7 +459,7 @@ class People:
 
 
 class Replies:
-    """Does what follows from an answer for the step that was asked about.
+    """Applies the consequences of an answer to the step of the question.
 
     Args:
         record: Makes the changes.
@@ -469,7 +469,7 @@ class Replies:
         self._record = record
 
     def follow(self, question: Question, answer: Answer | None, reason: str) -> None:
-        """Close *question* with *answer*, or with `None` for *reason*, and do what follows."""
+        """Close *question* with *answer*, or with `None` for *reason*, and apply the consequences."""
         record, yes = self._record, answer is not None and answer.choice == "approve"
         if not question.step:
             record.answer(question, answer, None, reason)
@@ -504,7 +504,7 @@ class Replies:
         self._record.fail_unstarted(node, failure)
 
     def _settle_effect(self, question: Question, answer: Answer | None, node: Node, reason: str) -> None:
-        """Settle a call whose effect is in doubt by the answer; without one, the doubt stays."""
+        """Resolve the effect of a call by the answer; without one, it stays unresolved."""
         match answer.choice if answer is not None else None:
             case "took_effect":
                 self._record.answer(question, answer, None, reason)
@@ -520,7 +520,7 @@ class Replies:
                 self._give_up(node)
 
     def _settle_known(self, node: Node, value: object) -> None:
-        """End a step whose call took effect: with its output, or as failed if nobody knows what the tool returned."""
+        """End a step whose call took effect: with its output, or as failed if the output is unknown."""
         last = node.attempts[-1]
         types = types_of(schema := node.called(last.tool).output.schema, schema)
         if node.is_gone or value is not None or types is None or "null" in types:

@@ -1,4 +1,4 @@
-"""The planner at work during a run: triggers in, spliced patches out.
+"""The planner during a run: triggers come in, applied patches go out.
 
 Open `coordinator.py` first: it deals with one request at a time, while steps run. `first_plan.py` adds the steps of the
 first plan as they come in, and `planner_calls.py` counts, charges and records each call of the planner.

@@ -58,7 +58,7 @@ _WANTS_PLAN: Final = frozenset((TriggerKind.GOAL_GIVEN, TriggerKind.NEXT))
 
 @dataclass(slots=True)
 class _Told:
-    """The brief of a call of the planner, the steps that had succeeded then, and what became of its answer.
+    """State of one planner call: the brief, the steps that had succeeded then, and the edits left out of the answer.
 
     Attributes:
         may_split: Whether edits that the policy refuses may be left out; not after a person has seen all of them.
@@ -111,7 +111,7 @@ class Coordinator:
         parts.up.wake_planner, parts.up.ask_for_more = self.wake, self.ask_for_more
 
     def open(self, tasks: TaskGroup) -> None:
-        """Take what exists only inside the task group of the run."""
+        """Set the task group of the run."""
         self._tasks = tasks
         self._calls.open(tasks)
 
@@ -157,7 +157,7 @@ class Coordinator:
                 self._is_busy = False
 
     def _open_reasons(self) -> tuple[Trigger, ...]:
-        """Return the reasons for which a request may begin now: rules 1 and 2."""
+        """Return the triggers of a request that may begin now: rules 1 and 2."""
         graph = self._graph
         if GOAL in graph.triggers:
             return () if self._asked else tuple(graph.triggers.values())
@@ -198,7 +198,7 @@ class Coordinator:
         await self._begin(PlannerRequest(graph.replans + 1, triggers))
 
     async def _begin(self, request: PlannerRequest) -> None:
-        """Begin a request in a task of its own; one about the goal is waited for, as it is alone."""
+        """Start the request in its own task. A request about the goal is awaited here: no other may run beside it."""
         if request.number not in self._graph.asking:
             self._record.start_replan(request.steps)
         self._record.deliver()
@@ -233,7 +233,7 @@ class Coordinator:
             self._draft.leave_if_plan_only()
 
     def _spent(self, triggers: tuple[Trigger, ...]) -> Iterator[tuple[Trigger, str]]:
-        """Yield the triggers whose part of the plan has no replan left, each with a sentence that says so."""
+        """Yield the triggers whose part of the plan has no replan left, each with the reason as a sentence."""
         limit = self._policy.max_replans_per_step
         if limit is None:
             return
@@ -310,7 +310,7 @@ class Coordinator:
             self._stop(Status.ESCALATED, f"nobody could help with {named}; the plan was not changed: {reason}")
 
     def _still_open(self, request: PlannerRequest) -> Sequence[Trigger]:
-        """Return the triggers that a request settles when it ends: none, if the goal has changed once more since."""
+        """Return the triggers that a request settles when it ends: none, if the goal has changed again since."""
         still = [trigger for trigger in request.triggers if self._graph.triggers.get(trigger.step) is trigger]
         return still if len(still) == len(request.triggers) else ()
 
@@ -323,7 +323,7 @@ class Coordinator:
     async def _find_patch(
         self, request: PlannerRequest, alone: AsyncExitStack
     ) -> tuple[CheckedPatch, Patch, _Told, bool]:
-        """Ask until there is a patch that can be applied at this instant; say, too, whether a person agreed to it.
+        """Ask until a patch can be applied now; return also whether a person approved it.
 
         Args:
             request: The request.
@@ -361,7 +361,7 @@ class Coordinator:
     def _look_again(
         self, request: PlannerRequest, answer: object, told: _Told
     ) -> tuple[Patch | None, CheckedPatch | None, tuple[Problem, ...]]:
-        """Look at an answer after a wait, in which the graph has moved."""
+        """Examine an answer again after a wait, as the graph may have changed."""
         self._look_around(request)
         return self._examine(request, answer, told)
 
@@ -441,7 +441,7 @@ class Coordinator:
     def _without_refused(
         self, request: PlannerRequest, patch: Patch, problems: tuple[Problem, ...], told: _Told
     ) -> Split | None:
-        """Return the part of a patch that stands by itself without what the policy refuses; `None` for none."""
+        """Return the independent part of a patch without the edits that the policy refuses; `None` if there is none."""
         is_about_goal = GOAL in request.steps
         if is_about_goal or not told.may_split or len(patch.edits) < 2 or self._calls.must_escalate(problems):
             return None

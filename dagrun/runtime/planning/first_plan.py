@@ -35,7 +35,7 @@ _IN_PATCH: Final = "edits[0].step"
 
 
 class Arrivals:
-    """The steps of a plan in the order in which they are written; each waits for those that it names.
+    """The steps of a plan in the order in which they are written; each waits for the steps it refers to.
 
     Attributes:
         steps: All steps that have come, in that order.
@@ -60,7 +60,7 @@ class Arrivals:
         return False
 
     def let_in(self, id_: str) -> Iterator[Step]:
-        """Take note that the step *id_* is in the plan; yield the steps that waited only for that."""
+        """Note that the step *id_* is in the plan; yield the steps that waited only for it."""
         self._here.add(id_)
         for place in self._waiting.pop(id_, ()):
             self._lacking[place].discard(id_)
@@ -317,7 +317,7 @@ async def agree_to_plan(
     *,
     must_say: bool = False,
 ) -> None:
-    """Ask about a first plan, if a person must agree to it: as it was written at once, or after it was repaired.
+    """Ask for the approval of a first plan if needed: as first written, or after its repair.
 
     Args:
         people: Who is asked.

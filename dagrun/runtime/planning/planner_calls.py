@@ -100,7 +100,7 @@ class PlannerRequest:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The ids of the steps that it is about."""
+        """The ids of its steps."""
         return tuple(trigger.step for trigger in self.triggers)
 
     @property
@@ -110,7 +110,7 @@ class PlannerRequest:
 
 
 class PlannerCalls:
-    """Calls the planner of one run, or the planners of its ladder.
+    """Calls the planner of one run, or the planners of its fallback chain.
 
     Args:
         parts: What the parts of the run share.
@@ -131,11 +131,11 @@ class PlannerCalls:
         self._tasks: TaskGroup
 
     def open(self, tasks: TaskGroup) -> None:
-        """Take what exists only inside the task group of the run."""
+        """Set the task group of the run."""
         self._tasks = tasks
 
     async def ask(self, request: PlannerRequest, tell: Callable[[], Brief], take: TakeEdit | None = None) -> object:
-        """Ask the planner, and wait for the whole answer; of a ladder, ask one planner after another for it.
+        """Ask the planner, and wait for the whole answer; in a fallback chain, ask one planner after another.
 
         Args:
             request: The request.
@@ -179,11 +179,11 @@ class PlannerCalls:
 
     @property
     def asks_models(self) -> bool:
-        """Whether any of the planners has to give its confidence in what has effects."""
+        """Whether any of the planners must report its confidence in proposals with effects."""
         return any(_must_say(rung) for rung in self._rungs)
 
     def must_say(self, request: PlannerRequest) -> bool:
-        """Whether the planner that has answered has to give its confidence in what has effects: it asks a model."""
+        """Whether the answering planner asks a model, and so must report its confidence in proposals with effects."""
         return _must_say(self._rung_of(request))
 
     def _may_hand_on(self, request: PlannerRequest) -> bool:
@@ -205,7 +205,7 @@ class PlannerCalls:
         return f"{UNKNOWN_TOOL}: {wanted[0]}" if wanted else ""
 
     def may_try_again(self, request: PlannerRequest, problems: Sequence[Problem]) -> bool:
-        """Take note that an answer was refused; return whether a planner may be asked again, this one or the next."""
+        """Record a refused answer; return whether a planner may be asked again, this one or the next."""
         request.refusals += 1
         is_over = request.refusals >= self._rung_of(request).tries
         why = request.leaves or (HandOn.INVALID if is_over else None)
@@ -236,7 +236,7 @@ class PlannerCalls:
     def _delay_after(
         self, error: PluginFailed, request: PlannerRequest, gathered: _Gathered, attempt: int
     ) -> float | None:
-        """Return the seconds after which the planner is asked the same again; `None` to ask the next one.
+        """Return the seconds until the planner is asked again; `None` to ask the next one.
 
         Raises:
             Over: No planner is asked again.
@@ -258,7 +258,7 @@ class PlannerCalls:
             return None
 
     def _seconds(self, rung: Rung) -> float:
-        """Return how long a call may take, without the time of people whom it asks."""
+        """Return the time limit of a call, without the time of people it asks."""
         return self._policy.planner_timeout if rung.timeout is None else rung.timeout
 
     async def _call(self, request: PlannerRequest, rung: Rung, brief: Brief, gathered: _Gathered) -> object:
@@ -312,7 +312,7 @@ class PlannerCalls:
             raise Over("failed", f"the planner gave no answer: {error}") from fault
 
     def _judge(self, error: PluginFailed, gathered: _Gathered, attempt: int) -> float:
-        """Return the seconds after which the planner is asked the same again.
+        """Return the seconds until the planner is asked again.
 
         Raises:
             Over: It is not asked again.
@@ -366,11 +366,11 @@ class _Gathered:
         self._facts: dict[str, Any] = {}
 
     def _is_late(self) -> bool:
-        """Whether the call was told to stop, because its time is over."""
+        """Whether the call was cancelled because its time is over."""
         return self.clock.is_over
 
     def close(self) -> None:
-        """Let nothing count from now on: who is told to stop has the grace period to clean up, not to add."""
+        """Ignore everything from now on: a cancelled planner has the grace period to clean up, not to add edits."""
         self.is_closed = True
 
     def add(self, item: object) -> bool:
@@ -455,7 +455,7 @@ def _why_no_answer(error: BaseException | None, *, is_late: bool = False) -> Han
 
 
 def _text(value: object, limit: int) -> str:
-    """Return what a planner has made, if it is a text at all."""
+    """Return a value from a planner if it is a text, else an empty text."""
     return value[:limit] if type(value) is str else ""
 
 
@@ -478,7 +478,7 @@ def answered(graph: LiveGraph) -> str:
 
 
 def _may_stay(brief: Brief) -> bool:
-    """Whether a plan may stay as it is: what was surprising or has changed may fit it, what has failed does not."""
+    """Whether "no change" is a valid answer: yes after a surprise or a new goal, no after a failure."""
     return all(trigger.kind.is_odd_success or trigger.kind is TriggerKind.GOAL_CHANGED for trigger in brief.triggers)
 
 

@@ -16,13 +16,13 @@ _LOG: Final = logging.getLogger("dagrun.observers")
 
 
 class Observer(Protocol):
-    """Takes the events of a run, in order, after the changes that they stand for are complete."""
+    """Takes the events of a run, in order, after their changes are complete."""
 
     def take(self, batch: Sequence[Event]) -> None:
         """Take some events; must neither wait nor raise."""
 
     def close(self) -> None:
-        """Take note that no more events will come."""
+        """Note that no more events will come."""
 
 
 class Subscription:
@@ -51,7 +51,7 @@ class Subscription:
         self._wake()
 
     def close(self) -> None:
-        """Take note that no more events will come."""
+        """Note that no more events will come."""
         self._is_closed = True
         self._wake()
 

@@ -112,7 +112,7 @@ class EventLog:
         return self._now() - self.zero
 
     def seconds_since(self, at: float) -> float:
-        """Return the seconds since *at*, a time of the run; time in which the run had no process counts, too."""
+        """Return the seconds since *at*, a time of the run, including the time in which the run had no process."""
         return self.at() - at + self.graph.asleep_since(at)
 
     @property
@@ -121,7 +121,7 @@ class EventLog:
         return (self._now() if self.ended_at is None else self.ended_at) - self.zero
 
     def emit(self, event: Event, node: Node | None = None) -> None:
-        """Apply *event* to the state, and keep it for the journal and the observers; *node* is its step, if at hand."""
+        """Apply *event* to the state, and pass it to the journal and the observers; *node* is its step, if known."""
         clean = CLEANERS.get(type(event))
         if clean is not None:  # before anything else: what follows from the event is clean, too
             clean(event, self._redactor)
@@ -133,7 +133,7 @@ class EventLog:
         self._take(event, node)
 
     def _take(self, event: Event, node: Node | None = None) -> None:
-        """Do what `emit` does for an event without text that must be redacted.
+        """Apply and pass on an event without text that must be redacted: see `emit`.
 
         Every event passes here. After the end, or after a suspension, none counts: what a planner or a tool still does
         in that very turn of the loop would damage the record.
@@ -212,7 +212,7 @@ class EventLog:
 
 
 class Record(EventLog):
-    """Makes every change of a run an event, and does at once what follows from it.
+    """Makes every change of a run an event, and applies its consequences at once.
 
     Args:
         graph: The state; only this object changes it.
@@ -250,7 +250,7 @@ class Record(EventLog):
         return self.last_look.found(self._count_unsuccessful, self._seq)
 
     def _count_unsuccessful(self, tally: Tally) -> Iterator[None]:
-        """Count the steps of the plan that did not succeed, and those that left the plan with an effect in doubt.
+        """Count the steps of the plan that did not succeed, and those that left it with an unresolved effect.
 
         In a run that is ended early, count only the steps in doubt: nothing else changes how the run ends.
         Yields after each step, and stops if the run has changed since.
@@ -274,7 +274,7 @@ class Record(EventLog):
                 return  # the plan may be another one
 
     def _is_in_doubt(self, node: Node) -> bool:
-        """Whether nobody knows what a step that left the plan has done; an element is reported for its for_each."""
+        """Whether a step that left the plan has an unresolved effect; an element is reported for its for_each."""
         if node.state is not State.UNKNOWN or (node.parent is not None and node.parent.state is State.UNKNOWN):
             return False
         return leaves_doubt(self.graph, node)
@@ -309,7 +309,7 @@ class Record(EventLog):
         self.emit(events.RunReopened(self.next_seq(), self.at(), tuple(steps), reason))
 
     def open_frames(self, artifacts: ArtifactStore) -> None:
-        """Give the steps the frames that are on record as files: the run goes on, or has taken over their outputs."""
+        """Load the frames that are stored as files: the run is resumed, or has taken over their outputs."""
         if self.graph.has_objects:
             open_frames(self.graph, lambda stored: opened(stored, artifacts))
 
@@ -323,7 +323,7 @@ class Record(EventLog):
             self._up.hold_at_pause(node)
 
     def fail_unstarted(self, node: Node, failure: Failure, state: State = State.FAILED) -> None:
-        """End a step that will not be called again, as its on_failure says; else in *state*."""
+        """End a step that will not be called again: by its on_failure, else in *state*."""
         outcome = Outcome(state, None, failure)
         situation = Situation(
             effect=node.tool.effect,
@@ -355,7 +355,7 @@ class Record(EventLog):
             self._up.stop(Status.ESCALATED, f"{node.id} {node.state}: {node.reason}")
 
     def after_end(self, node: Node) -> None:
-        """Skip the steps that can no longer run, and settle a for_each of which *node* was the last element."""
+        """Skip the steps that can no longer run, and settle a for_each after its last element *node*."""
         if self.graph.questions:
             self.void(node)
         if node.id in self.graph.kept:
@@ -501,7 +501,7 @@ class Record(EventLog):
         return number
 
     def charge_model(self, number: int, tokens: int | None, cost: float | None) -> None:
-        """Record what the model call *number* has used, unless the run has ended meanwhile."""
+        """Record the usage of the model call *number*, unless the run has ended."""
         if self.ended_at is None and self.graph.model_calls[number][1] is None:
             self.emit(ModelCharged(self.next_seq(), self.at(), number, tokens, cost))
 
@@ -513,12 +513,12 @@ class Record(EventLog):
         self.emit(events.QuestionAsked(self.next_seq(), self.at(), question))
 
     def answer(self, question: Question, answer: Answer | None, state: State | None = None, reason: str = "") -> None:
-        """Close a question; *state* is that of its step from now on."""
+        """Close a question; *state* is the new state of its step."""
         facts = (question.id, question.step, answer, state, reason)
         self.emit(events.QuestionAnswered(self.next_seq(), self.at(), *facts))
 
     def deny_dependents(self, node: Node, reason: str) -> None:
-        """Skip the steps that wait for a step that has succeeded, because a person said so."""
+        """Skip the dependents of a step that has succeeded, because a person denied them."""
         for after in list(node.successors):
             if after.state is State.BLOCKED and self.graph.blocks(node, after):
                 self.settle(after, State.SKIPPED, reason, cause=node.id)
@@ -566,7 +566,7 @@ class Record(EventLog):
                 self.settle(child, _SUCCEEDED, TAKEN_OVER.format(self.graph.parent), value=value)
 
     def _join(self, parent: Node | None) -> None:
-        """End a for_each of which an element has ended, if that was the last."""
+        """End a for_each whose last element has ended."""
         if parent is None or parent.missing or parent.state.is_settled:
             return
         if not any(child.id in self.graph.kept for child in parent.children or ()):

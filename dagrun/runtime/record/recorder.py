@@ -61,7 +61,7 @@ def for_record(event: Event, graph: LiveGraph, tools: Collection[str]) -> Event:
 
 
 def without_objects(event: Event) -> Event:
-    """Return *event* as it may be recorded: with the names of their types in place of objects in memory."""
+    """Return *event* in its recordable form, with type names for objects in memory."""
     match event:
         case AttemptEnded() | Reviewed() if type(event.outcome.value) is HeldObjects:
             return replace(event, outcome=replace(event.outcome, value=value_for_record(event.outcome.value)))
@@ -118,7 +118,7 @@ def redacted_line(
 
 
 def text_writer(plan: CheckedPlan, secrets: Secrets, seal: Callable[[bytes], str] | None) -> Callable[[Event], bytes]:
-    """Return what makes the records of a run of *plan*.
+    """Return the function that writes the records of a run of *plan*.
 
     Args:
         plan: The plan; its policy says what is redacted.
@@ -132,7 +132,7 @@ def text_writer(plan: CheckedPlan, secrets: Secrets, seal: Callable[[bytes], str
 
 
 class Recorder:
-    """Writes the events of one run to its tape.
+    """Writes the events of one run to its run log.
 
     Args:
         tape: The tape of the run.
@@ -165,7 +165,7 @@ class Recorder:
         self._text_of = text_writer(graph.plan, secrets, seal)
 
     def keep(self, event: Event) -> None:
-        """Write *event* to the tape; its number is the number of its record."""
+        """Write *event* to the run log; its number is the number of its record."""
         if self._is_over:
             return  # a record with a gap would be damaged
         if self._last is not None and event.seq != self._last + 1:
@@ -216,7 +216,7 @@ class JournalWatch:
         self._news.set()
 
     def _note(self, error: JournalError) -> None:
-        """Keep the failure. This may be the middle of a change, or a callback in which no task may start."""
+        """Store the failure. This may be the middle of a change, or a callback in which no task may start."""
         self.failure = self.failure or error  # at once: nothing more may be acknowledged
         self._news.set()
 

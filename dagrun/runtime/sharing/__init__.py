@@ -1,4 +1,4 @@
-"""Calls that several steps share: kept results, equal calls at the same time, and batches.
+"""Calls that several steps share: cached results, equal calls at the same time, and batches.
 
 In: the call of an attempt whose tool has a `cache` or a `batch`. Out: the result of a call, perhaps one that another
 step has made. Open `shared_calls.py` first; it has the rules. `call_in_common.py` is a call that several attempts wait

@@ -1,4 +1,4 @@
-"""Batches: calls of one tool that start about the same time, made as one call of its batch form."""
+"""Batches: calls of one tool that start about the same time, combined into one call of its batch form."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def _nothing() -> None:
 
 
 class CallInCommon:
-    """A call that several attempts wait for. Who has joined it waits, or leaves; the last to leave stops it.
+    """A call that several attempts share. Each member waits, or leaves; the last one to leave cancels it.
 
     Args:
         slot: The slot of the call itself. Its node is the step that began it.
@@ -123,7 +123,7 @@ class CallInCommon:
         return True
 
     def stop(self, reason: str) -> None:
-        """Tell the call to stop."""
+        """Cancel the call."""
         self.close()
         self.slot.tell_to_stop(State.CANCELLED, reason, self._grace)
         if not self.is_launched:
@@ -132,7 +132,7 @@ class CallInCommon:
             self._ended.set()
 
     def charge(self, tokens: int, cost: float | None) -> None:
-        """Charge what the call has just used, at once: who waits now may be gone when it ends.
+        """Charge new usage of the call at once: a waiting member may be gone when it ends.
 
         It is charged to the attempt that waits for it longest; that of a batch in equal shares.
         """
@@ -146,7 +146,7 @@ class CallInCommon:
             _charge(member, share + rest * (number == 0), None if cost is None else cost / len(paying))
 
     def end(self, outcome: Outcome | None) -> Outcome | None:
-        """End the call, and let its members go on.
+        """End the call, and release its members.
 
         Args:
             outcome: How it ended; `None` if it was cancelled.
@@ -171,7 +171,7 @@ class CallInCommon:
 
 
 def _is_payable(slot: Slot) -> bool:
-    """Whether a charge to *slot* would be on record: its end is not, or that of some attempt behind it."""
+    """Whether a charge to *slot* would be recorded: its end, or the end of a member behind it, is not."""
     common = None if slot.rare is None else slot.rare.common
     return not slot.is_done and (common is None or any(map(_is_payable, common.members)))
 

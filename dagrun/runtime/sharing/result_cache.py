@@ -34,7 +34,7 @@ _ARTIFACT: Final = re.compile(rb'"sha256":"[0-9a-f]{64}"')
 
 
 class _Same:
-    """Stands for an object of the host in a key: equal only to itself, and kept, so that no other gets its `id`."""
+    """An object of the host in a cache key: equal only to itself, and kept alive, so that its `id` is not reused."""
 
     __slots__ = ("_thing",)
 

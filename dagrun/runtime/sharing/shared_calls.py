@@ -92,7 +92,7 @@ class OwnAttempts(Attempts):
             context.run(variable.set, value)
 
     def _conclude(self, slot: Slot, result: object) -> Outcome:
-        """Check and encode the result, once for all who wait for it; those of a batch are left to its calls."""
+        """Check and encode the result, once for all members; the results of a batch are left to its calls."""
         assert slot.call is not None
         assert slot.rare is not None
         if slot.rare.is_batch:
@@ -141,7 +141,7 @@ class SharedCalls:
         attempts.batches = Batches(self._make, self._launch, alarms, parts.now)
 
     def close(self) -> None:
-        """Stop what still runs, and forget the results of this run: the run has ended."""
+        """Stop the running calls, and drop the results of this run: the run has ended."""
         for own in list(self._running):
             own.stop(RUN_ENDED)
         self._results.forget(self._kept)
@@ -221,7 +221,7 @@ class SharedCalls:
             del self._results.under_way[place]
 
     def _landed(self, key: Key, own: CallInCommon, outcome: Outcome | None) -> None:
-        """End a call: charge it, keep its result, and give it to those who wait."""
+        """End a call: charge it, cache its result, and pass it to the members."""
         slot, outcome = own.slot, own.end(outcome)
         if outcome is None or outcome.state is not _SUCCEEDED:
             return

@@ -1,4 +1,4 @@
-"""The ceilings of a run: what a call may use is reserved before it, and settled after it."""
+"""The ceilings of a run: the worst case of a call is reserved before it, its usage is charged after it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Accounts:
         self._starved: dict[str, list[Node]] = {}  # by tool: equal calls fit, or do not, together
 
     def reserve(self, slot: Slot) -> bool:
-        """Reserve what the call of *slot* may use at worst; if that does not fit now, its step waits."""
+        """Reserve the worst case of the call of *slot*; if it does not fit now, its step waits."""
         reservation = self._ledger.reserve(slot.tool)
         if reservation is None:
             self._line(slot.tool.name).append(slot.node)
@@ -54,7 +54,7 @@ class Accounts:
         return True
 
     def reserve_more(self, slot: Slot) -> bool:
-        """Reserve what a second call beside a running one may use at worst; return whether it fits.
+        """Reserve the worst case of a hedged call; return whether it fits.
 
         Nothing waits for such room. It leaves room for such a call by every other step that has not settled, so that a
         second call does not end the run. A for_each that has no elements yet counts as the most that it may get, and a
@@ -94,7 +94,7 @@ class Accounts:
             self.feed()
 
     def settle(self, slot: Slot) -> None:
-        """Charge what a call has used; let the steps try again that wait for the room that it has freed."""
+        """Charge the usage of a call; wake the steps that wait for the room it has freed."""
         rare = slot.rare
         if rare is None or rare.reservation is None:
             return
@@ -120,7 +120,7 @@ class Accounts:
         return reservation, self._record.reserve_model(call.name, tokens, cost)
 
     def settle_model(self, reservation: Reservation, number: int, tokens: int | None, cost: float | None) -> None:
-        """Charge what a call of a model has used."""
+        """Charge the usage of a model call."""
         self._record.charge_model(number, tokens, cost)
         for fault in self._ledger.settle(reservation, tokens, cost, is_reported=tokens is not None or cost is not None):
             _LOG.warning("%s", fault)
@@ -133,7 +133,7 @@ class Accounts:
         self.feed()
 
     def feed(self) -> bool:
-        """Let the waiting steps start for which there is room now; return whether others still wait."""
+        """Start the waiting steps for which there is room now; return whether others still wait."""
         for line in self._starved.values():
             if line:
                 self._feed_line(line)

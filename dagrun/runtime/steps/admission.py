@@ -113,7 +113,7 @@ class Starting:
         self._record.fail_unstarted(node, items)
 
     def _expand_over(self, node: Node, fan: Node) -> None:
-        """Let a for_each have an element for each of *fan*, another one, if the ceilings allow so many."""
+        """Expand a for_each over the elements of *fan*, another for_each, if the ceilings allow so many."""
         refused = self._too_many(len(fan.children or ()))
         if refused is None:
             self._record.expand_over(node, fan)

@@ -18,7 +18,7 @@ from dagrun.runtime.slot import Slot
 
 
 class AskFromTool:
-    """Lets tools ask people.
+    """Passes questions of tools to people.
 
     Args:
         parts: What the parts of the run share.

@@ -140,7 +140,7 @@ class Attempts:
         return None
 
     def _add_from_host(self, slot: Slot, arguments: dict[str, Any]) -> None:
-        """Add what no plan says: the context, the dependencies, and the stream, if its elements come one by one."""
+        """Add the arguments that no plan has: the context, the dependencies, and a stream of elements."""
         contract = slot.tool.arguments
         if contract.context is not None:
             arguments[contract.context] = self.context_of(slot)
@@ -153,7 +153,7 @@ class Attempts:
                 arguments[contract.stream] = self._up.open_stream(slot, fan)
 
     def _reveal(self, tool: AnyTool, arguments: dict[str, Any]) -> None:
-        """Put secrets in place of their handles: only here, so that nothing that is kept contains them.
+        """Replace handles by secrets: only here, so that nothing stored contains them.
 
         Raises:
             LookupError: There is no such secret, or the tool may not have it.
@@ -182,7 +182,7 @@ class Attempts:
             raise ValueTooLarge(_over("the arguments", limit)) from None
 
     def received(self, node: Node, data: bytes) -> ReceivedArguments:
-        """Return what the tool of *node* receives when it is called with *data*; if that does not fit it, just that."""
+        """Return the values that the tool of *node* receives for *data*; *data* itself if it does not fit the tool."""
         try:
             parsed, objects = arguments_with_objects(self._graph, node, "coroutine", data)
             return node.tool.arguments.received(data, parsed, objects.values())
@@ -311,7 +311,7 @@ class Attempts:
         call.headers = tracer.begin_attempt(facts, context)
 
     def _conclude(self, slot: Slot, result: object) -> Outcome:
-        """Check the returned value. The tool has returned, so its effect is not in doubt, whatever is wrong now."""
+        """Check the returned value. The tool has returned, so its effect is resolved even if the value is invalid."""
         try:
             output = slot.tool.output
             if output.is_direct:
@@ -340,7 +340,7 @@ class Attempts:
 
     @staticmethod
     def _returned(slot: Slot, failure: Failure) -> Outcome:
-        """Return the outcome of an attempt whose tool has returned, so that its effect is not in doubt."""
+        """Return the failure of an attempt whose tool has returned, so that its effect is resolved."""
         shared = None if slot.rare is None else slot.rare.shared
         return Outcome(State.FAILED, None, failure, slot.tokens, slot.cost, "", shared)
 
@@ -359,7 +359,7 @@ class Attempts:
         return spill(value, tool, self._artifacts, slot.node.id, plan.secrets)
 
     def _special(self, slot: Slot, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
-        """Return the coroutine of a call in a run in which some tools share calls, or return frames.
+        """Return the coroutine of a call in a run with shared calls, or with tools that return frames.
 
         That of a tool with a cache or a batch form may share a call, and that of a tool that returns frames here writes
         them to files.
@@ -489,7 +489,7 @@ def executor_of(slot: Slot) -> str:
 
 
 def encoder_of(tool: AnyTool, call: str = "") -> Encoder:
-    """Return what encodes an output of *tool*; its objects in memory are kept under the name of the *call*."""
+    """Return the encoder for outputs of *tool*; its objects in memory are stored under the name of the *call*."""
     hold = tool.output.hold
     return tool.output.encode if hold is None else lambda value, limit: hold(value, call, limit, None)
 
@@ -500,7 +500,7 @@ def _call_of(node: Node) -> str:
 
 
 def _report(attempts: ref[Attempts], reference: ref[Slot], kind: str, facts: Mapping[str, Any]) -> None:
-    """Take what a tool reports by its context."""
+    """Process a report of a tool through its context."""
     own, slot = attempts(), reference()
     if own is None or slot is None or slot.is_done:
         return  # late: the attempt has been recorded already
@@ -533,7 +533,7 @@ async def _ask_nobody(text: str, schema: Mapping[str, Any] | None, about: Any) -
 
 
 def idempotency_key(run_id: str, step: str, tool: str, generation: int = 0) -> str:
-    """Return the key that is the same at every attempt of a step: 32 hex digits.
+    """Return the idempotency key of a step, equal at every attempt: 32 hex digits.
 
     Args:
         run_id: The id of the root run.

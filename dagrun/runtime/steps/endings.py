@@ -59,7 +59,7 @@ class Judge:
         self._starting = starting
 
     def decide(self, slot: Slot, outcome: Outcome, *, counts: bool = True) -> Decision:
-        """Return what to do about *outcome*, the end of the attempt of *slot*.
+        """Return the decision about *outcome*, the end of the attempt of *slot*.
 
         Args:
             slot: The attempt.
@@ -81,7 +81,7 @@ class Judge:
         return decision
 
     def situation(self, slot: Slot, *, counts: bool = True) -> Situation:
-        """Return what the recovery table looks at besides the outcome."""
+        """Return the inputs of the recovery table besides the outcome."""
         node, step = slot.node, slot.node.plan.step
         fallback = node.plan.fallback
         forgiven = node.extra.forgiven if node.extra is not None else 0
@@ -116,7 +116,7 @@ def learns(policy: Policy, shared: Cap | None) -> bool:
 
 
 class Learning:
-    """Notes how long calls took: for the estimates of all runs, and those of this run apart, for the journal.
+    """Records call durations in the engine's estimates, and separately per run for the journal.
 
     Args:
         known: The durations known from all runs of an engine.
@@ -217,7 +217,7 @@ class Endings:
         self._finish.suspend_if_idle(self._running)
 
     def _end(self, slot: Slot, outcome: Outcome) -> None:
-        """Let recovery decide about *outcome*, record both, and do what follows."""
+        """Decide about *outcome*, record both, and apply the consequences."""
         node = slot.node
         slot.is_done = True
         call, slot.call = slot.call, None  # it leads back to the slot, and a circle per step would need collecting
@@ -245,14 +245,14 @@ class Endings:
             self._up.end_if_nothing_is_left()
 
     def _may_be_stuck(self) -> bool:
-        """Whether the run may end, although there are open steps: what they wait for may never come."""
+        """Whether the run may have to end despite open steps, because they may wait for ever."""
         if self._graph.questions:  # also of calls that are running, and wait for people
             return True
         is_bound = self._accounts.are_bound or self._finish.is_closing
         return is_bound and (not self._running or self._accounts.waiting > 0)
 
     def _handed_back(self, slot: Slot, rare: RareAttemptState, outcome: Outcome) -> Outcome:
-        """Close the stream of an attempt that has ended, and its place at its provider; return what its end is now."""
+        """Close the attempt's stream and release its provider slot; return the outcome, which closing may change."""
         if rare.stream is not None:
             outcome = rare.stream.close(outcome)
         if rare.window is not None and outcome.state is _SUCCEEDED and not outcome.surprise:
@@ -260,7 +260,7 @@ class Endings:
         return outcome
 
     def _decide(self, slot: Slot, outcome: Outcome) -> Decision:
-        """Return what to do about an end that is no plain success."""
+        """Return the decision about an end that is not a plain success."""
         if slot.rare is not None and slot.rare.on_refused is not None and outcome.has_returned:
             slot.rare.on_refused()
         counts = not self.leave_provider(slot, outcome)
@@ -282,23 +282,23 @@ class Endings:
         return self._limits
 
     def provider_has_room(self, node: Node) -> bool:
-        """Whether the provider of a step takes a second call beside that of the step now."""
+        """Whether the provider of a step accepts a hedged call now."""
         return not (self._windows or self._policy.rate_by_pool) or self.provider_limits.has_room(node)
 
     def leave_provider(self, slot: Slot, outcome: Outcome | None) -> bool:
-        """Tell the provider of a call that it has ended; return whether it was refused because of others beside it."""
+        """Report the end of a call to its provider's limits; return whether concurrent calls made it refuse."""
         is_counted = slot.rare is not None and slot.rare.window is not None
         if not is_counted and (outcome is None or not is_refused_for_now(outcome)):
             return False
         return self.provider_limits.end(slot, outcome, self._running.values())
 
     def release_kept(self) -> None:
-        """Release the places of calls that go on in the world: the run has ended."""
+        """Release the slots of calls whose leftovers still run: the run has ended."""
         if self.kept is not None:
             self.kept.release_all()
 
     def close(self) -> None:
-        """Wait for no provider any more: the run has ended."""
+        """Stop waiting for providers: the run has ended."""
         self.release_kept()
         if self._limits is not None:
             self._limits.leave()
@@ -319,7 +319,7 @@ class Endings:
         self._accounts.settle(slot)
 
     def _release(self, slot: Slot) -> None:
-        """Release the place of an attempt that has ended, unless something goes on that it has left behind."""
+        """Release the slot of an attempt that has ended, unless a leftover of it still runs."""
         if not slot.scope.left or self._finish.has_ended:
             self._frontier.release(slot.node)
             return
@@ -332,12 +332,12 @@ class Endings:
 
     @staticmethod
     def _end_second(rare: RareAttemptState | None, *, is_recorded: bool) -> None:
-        """Tell the second call of an attempt that the attempt ends, if there is one."""
+        """Tell the hedged call of an attempt, if there is one, that the attempt ends."""
         if rare is not None and rare.second is not None and rare.second.on_first_end is not None:
             rare.second.on_first_end(is_recorded)
 
     def _follow(self, node: Node, outcome: Outcome, decision: Decision, call: bytes) -> None:
-        """Do what was decided about an attempt whose end is recorded."""
+        """Apply the decision about an attempt whose end is recorded."""
         record, recovery = self._record, decision.recovery
         if node.state is _READY:
             self.try_again(node, decision.delay)
@@ -353,7 +353,7 @@ class Endings:
         record.follow(node, decision)
 
     def try_again(self, node: Node, delay: float) -> None:
-        """Make a step ready once more, after *delay* seconds."""
+        """Make a step ready again, after *delay* seconds."""
         if delay <= 0:
             self._frontier.push(node)
             return
@@ -401,7 +401,7 @@ class Endings:
         self._record.request_replan(node, decision, failure, self._call_of(node) if last is not None else b"")
 
     def _call_of(self, node: Node) -> bytes:
-        """Return the arguments of the last call of a step, which are those of the next."""
+        """Return the arguments of the last call of a step, which the next call repeats."""
         try:
             return self.attempts.fill(node)
         except (LookupError, ValueRefused):

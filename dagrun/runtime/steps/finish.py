@@ -125,7 +125,7 @@ class Finish(Portions):
         self._accounts = parts.accounts
 
     def stop(self, status: Status, reason: str) -> None:
-        """End the run early: cancel what runs, settle what has not started. The first reason counts."""
+        """End the run early: cancel running steps, settle steps that have not started. The first reason counts."""
         if self._graph.stopping is not None or self.has_ended:
             return
         self.is_closing = True
@@ -133,7 +133,7 @@ class Finish(Portions):
         self.settle_rest(reason)
 
     def settle_rest(self, reason: str) -> None:
-        """Settle all steps that have not started, and tell the others to stop: the run is being ended early."""
+        """Settle all steps that have not started, and cancel the others: the run ends early."""
         self.is_closing = True
         self._up.on_stop()
         ending = EndEarly(self._parts, self._up.stop_running(reason), reason)
@@ -185,13 +185,13 @@ class Finish(Portions):
         self.finish_if_settled()
 
     def suspend(self, status: Status, reason: str) -> None:
-        """Let nothing start any more; when nothing runs, the run is suspended. The first reason counts."""
+        """Start no more steps; when nothing runs, the run is suspended. The first reason counts."""
         if not self.is_closing and not self.has_ended:
             self.suspending, self.is_closing = (status, reason), True
             self._up.on_stop()
 
     def suspend_if_idle(self, running: Collection[str]) -> None:
-        """Suspend the run, if nothing runs, and nothing can go on now."""
+        """Suspend the run, if nothing runs, and nothing can start now."""
         waiting = self._accounts.waiting + len(self._people.asking)
         if len(running) > waiting or self.has_ended or self._graph.stopping is not None:
             return
@@ -223,7 +223,7 @@ class Finish(Portions):
         return not is_judged and ready <= self._people.in_line + self._accounts.in_line
 
     def ring_after(self, seconds: float, ring: Callable[[], None]) -> None:
-        """Call *ring* when the run has taken *seconds*, without the time in which it only waits for people."""
+        """Call *ring* when the run has taken *seconds*, without the time in which it only waited for people."""
         at = self._record.at()
         waited, is_waiting = only_waiting(self._graph, at)
         left = seconds - (at - waited)
@@ -235,7 +235,7 @@ class Finish(Portions):
             self.alarms.at(self._parts.now() + left, partial(self.ring_after, seconds, ring))
 
     def count_on(self) -> None:
-        """Let time count again, if it was held, and the run does not only wait for people any more."""
+        """Resume the time count, if it was stopped, and the run does not only wait for people now."""
         held, self._held = self._held, []
         for seconds, ring in held:
             self.ring_after(seconds, ring)
@@ -301,7 +301,7 @@ class Finish(Portions):
 
 
 def _shown(graph: LiveGraph) -> bytes:
-    """Return what a person is shown of the answer of the run: all of it, or its shape if it is too large."""
+    """Return the answer of the run for a person: all of it, or its shape if it is too large."""
     try:
         return to_json(encode(answer_of(graph)))
     except ValueRefused:

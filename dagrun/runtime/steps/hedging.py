@@ -88,7 +88,7 @@ class Hedges:
         self._attempts: Attempts
 
     def open(self, tasks: TaskGroup, alarms: Alarms, attempts: Attempts) -> None:
-        """Take what exists only inside the task group of the run."""
+        """Set the task group of the run, and the parts that exist only inside it."""
         self._tasks, self._alarms, self._attempts = tasks, alarms, attempts
 
     # The first call ---------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Hedges:
         return outcome  # if the second call has won, the end of the attempt is on record by now
 
     def left(self, slot: Slot) -> None:
-        """Take note that the task of the first call has finished with the attempt."""
+        """Note that the task of the first call has left the attempt."""
         if slot.rare is not None and slot.rare.second is not None:
             self._leave(slot.rare.second)
 

@@ -1,4 +1,4 @@
-"""The places of calls that have ended in the record and go on in the world.
+"""The slots of calls that have ended in the record, but whose leftovers still run.
 
 1. A program, thread or task that outlives its call (`dagrun.runtime.coroutine_driver`) keeps the call's place under
    the limits on what runs at once and at its provider, until it ends or the run does.
@@ -31,7 +31,7 @@ TIMES: Final = 10
 
 @dataclass(slots=True)
 class _KeptPlace:
-    """What is kept. After a fallback or a first refusal, the step has another window than that which has counted it."""
+    """A slot still in use. After a fallback or a first refusal, the step has another window than the counting one."""
 
     left: set[Leftover]
     window: ProviderWindow | None

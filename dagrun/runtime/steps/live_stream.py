@@ -99,7 +99,7 @@ class LiveStream(AsyncIterator[Any]):
         return self._slot
 
     def _is_final(self, child: Node) -> bool:
-        """Whether nothing can change what an element gives."""
+        """Whether the output of an element is final."""
         if not child.state.is_settled or child.id in self._graph.kept:
             return False
         return child.state is State.SUCCEEDED or child.is_tolerated or self._fan.state.is_settled
@@ -125,7 +125,7 @@ class LiveStream(AsyncIterator[Any]):
         await self._stop(slot, f"{child.id} {child.state}")
 
     async def _stop(self, slot: Slot, reason: str) -> Never:
-        """Stop the call, of which this is a part."""
+        """Stop the call that this stream belongs to."""
         if reason is ANEW:
             self._decision = Decision(Recovery.RETRY, ANEW)
         self._stopping.tell(slot, State.CANCELLED, reason)
@@ -155,7 +155,7 @@ class LiveStream(AsyncIterator[Any]):
                     await self._take_place(slot, is_limited=is_limited)
 
     def _give_place_back(self, slot: Slot) -> bool:
-        """Let others have the place of the call; return whether there are limits on places."""
+        """Release the slot of the call; return whether slots are limited."""
         rare, is_limited = slot.make_rare(), self._frontier.priorities is not None
         rare.has_place, rare.resume = False, anyio.Event()
         self._accounts.waiting += 1
@@ -182,7 +182,7 @@ class LiveStream(AsyncIterator[Any]):
     # The end ----------------------------------------------------------------------------------------------
 
     async def until_final(self, call: Awaitable[object]) -> object:
-        """Await the call; then wait as long as what it has taken as null may still be replaced."""
+        """Await the call; then wait until none of its null elements can still be replaced."""
         result = await call
         async with self._lock:
             while (slot := self._slot) is not None and slot.asked is None and not self._is_stale:
@@ -217,7 +217,7 @@ class LiveStream(AsyncIterator[Any]):
         return outcome
 
     def decision(self, *, is_stopping: bool) -> Decision | None:
-        """Return what follows from the way in which the stream has ended the call; `None` if it has not.
+        """Return the decision if the stream has ended the call; `None` if it has not.
 
         Args:
             is_stopping: Whether the run is being ended early.

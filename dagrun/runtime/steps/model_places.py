@@ -49,7 +49,7 @@ class CallClock:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Let the time of the call stand still."""
+        """Pause the time limit of the call."""
         limit = self._limit
         if limit is None:
             yield
@@ -110,7 +110,7 @@ class CallPlace:
         self._now = now
 
     def leave(self, error: BaseException | None) -> None:
-        """Give the place back: the call has ended, with *error* if there is one."""
+        """Release the slot: the call has ended, with *error* if there is one."""
         window, now = self._window, self._now()
         window.end(now, 0, 0)
         if isinstance(error, ModelError) and _is_refused_for_now(error):
@@ -129,7 +129,7 @@ def _is_free(window: ProviderWindow, now: float) -> bool:
 
 
 async def _turn(window: ProviderWindow, seconds: float) -> None:
-    """Wait until a call has ended, or for the *seconds* in which none may begin."""
+    """Wait until a call has ended, or for the *seconds* until one may begin."""
     told = anyio.Event()
     window.waiting[told] = told.set
     try:

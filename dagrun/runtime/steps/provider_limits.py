@@ -93,7 +93,7 @@ class ProviderLimits:
         return self._lines[key]
 
     def _wait(self, key: str, window: ProviderWindow, seconds: float) -> None:
-        """Look at the line again when a call has ended, or after *seconds* in which none may begin."""
+        """Check the queue again when a call has ended, or after *seconds*."""
         window.waiting.setdefault(self, partial(self._feed, key))
         at = self._now() + seconds
         if seconds and at < self._alarmed.get(key, math.inf):  # what a call gives back may bring the time forward
@@ -106,7 +106,7 @@ class ProviderLimits:
             self._windows[key].offer()
 
     def _feed(self, key: str) -> None:
-        """Let as many steps out of the line as there is room for; each asks again when it starts."""
+        """Release as many steps from the queue as there is room for; each asks again when it starts."""
         line, window = self._lines[key], self._windows[key]
         line[:] = [node for node in line if node.state is State.READY]
         if not line:
@@ -165,13 +165,13 @@ class ProviderLimits:
         return is_width
 
     def leave(self) -> None:
-        """Wait for nothing any more: the run has ended."""
+        """Stop waiting: the run has ended."""
         for window in self._windows.values():
             window.waiting.pop(self, None)
 
 
 def _calls_of(running: Collection[Slot]) -> Iterator[Slot]:
-    """Yield the calls that run: those of attempts, and second calls beside them."""
+    """Yield the running calls of attempts, and their hedged calls."""
     for slot in running:
         yield slot
         second = slot.rare.second if slot.rare is not None else None

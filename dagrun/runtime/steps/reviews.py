@@ -55,7 +55,7 @@ class Reviews:
         self._tasks: TaskGroup
 
     def open(self, tasks: TaskGroup) -> None:
-        """Take what exists only inside the task group of the run."""
+        """Set the task group of the run."""
         self._tasks = tasks
 
     def wanted(self, step: Step) -> list[Critic]:
@@ -65,7 +65,7 @@ class Reviews:
     async def review(
         self, step: Step, outcome: Outcome, critics: Sequence[Critic], sources: Sources
     ) -> tuple[Verdict, ...]:
-        """Ask *critics* at the same time, and return their verdicts in the order of the critics.
+        """Ask *critics* concurrently, and return their verdicts in the order of the critics.
 
         Args:
             step: The step.

@@ -120,7 +120,7 @@ class Scheduler:
         return ", ".join(texts) or "no steps"
 
     def open(self, tasks: TaskGroup, alarms: Alarms, attempts: Attempts) -> None:
-        """Take what exists only inside the task group of the run."""
+        """Set the task group of the run, and the parts that exist only inside it."""
         self.finish.open(tasks)
         self.stopping.open(tasks, alarms)
         self.endings.alarms = alarms
@@ -138,7 +138,7 @@ class Scheduler:
                 self.finish.ring_after(limit * self._policy.warn_at, self._nearly_out_of_time)
 
     def close(self) -> None:
-        """Settle what is left, once no task of the run is alive."""
+        """Settle the rest, once no task of the run is alive."""
         self.finish.at_once()
         for slot in list(self._running.values()):
             self.endings.conclude(slot, None)
@@ -229,7 +229,7 @@ class Scheduler:
         return stream
 
     def _has_room(self, slot: Slot) -> bool:
-        """Take what the call of *slot* needs of its provider and of the ceilings; if there is none, its step waits."""
+        """Reserve provider and ceilings for the call of *slot*; if there is no room, its step waits."""
         has_provider = bool(self._windows) or self._has_rates
         if has_provider and not self.endings.provider_limits.may_start(slot.node):
             return False
@@ -266,7 +266,7 @@ class Scheduler:
     # Critics ----------------------------------------------------------------------------------------------
 
     async def _review(self, slot: Slot, outcome: Outcome, reviews: Reviews) -> Outcome:
-        """Let the critics look at the output of an attempt; the end of the attempt itself is recorded before that."""
+        """Ask the critics about the output of an attempt; the end of the attempt itself is recorded first."""
         node, record = slot.node, self._record
         critics = reviews.wanted(node.plan.step)
         late = slot.deadline is not None and self._now() > slot.deadline
@@ -283,7 +283,7 @@ class Scheduler:
         return judged(outcome, rare.verdicts)
 
     def _sources_of(self, node: Node) -> Sources:
-        """Return a function that gives what *node* was made of, if a critic asks for it."""
+        """Return a function that decodes the sources of *node*, if a critic asks for them."""
 
         def decoded() -> dict[str, Any]:
             from dagrun.graph.confidence import sources_of

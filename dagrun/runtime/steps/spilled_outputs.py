@@ -36,7 +36,7 @@ def refuse_spilled(graph: LiveGraph, node: Node) -> None:
 
 
 def refuse_kept_out(value: Stored, redactor: Redactor) -> None:
-    """Refuse an output that is about to become a file, and that a redacted record would leave out.
+    """Refuse an output that is about to become a file, but would be left out of a redacted record.
 
     Raises:
         ValueRefused: It is one.
@@ -51,7 +51,7 @@ def refuse_kept_out(value: Stored, redactor: Redactor) -> None:
 
 
 def why_list_spilled(graph: LiveGraph, items: Template) -> str:
-    """Say that the list of a for_each is none because it became an artifact; an empty text if it did not."""
+    """Return the reason if a for_each has no list because it became an artifact; else an empty text."""
     sources = [graph.nodes[step] for step in items.sources if step in graph.nodes]
     return next((why for node in sources if (why := why_spilled(node.value, node.tool))), "")
 
@@ -74,7 +74,7 @@ def _spilled_elements(children: Iterable[Node], place: Path) -> Iterator[tuple[P
 
 
 def _producers(graph: LiveGraph, node: Node, step: str) -> Iterable[Node]:
-    """Return the steps that a reference of *node* reads: behind an item, those of the list."""
+    """Return the steps that a reference of *node* reads; for an item, the sources of the list."""
     if step in graph.nodes:
         return (graph.nodes[step],)
     items = node.parent.plan.items if step == "item" and node.parent is not None else None

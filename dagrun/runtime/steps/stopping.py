@@ -19,7 +19,7 @@ from dagrun.runtime.stop_scope import last_turns
 
 
 class Stopping:
-    """Tells the running attempts of one run to stop.
+    """Cancels the running attempts of one run.
 
     Args:
         parts: What the parts of the run share.
@@ -40,7 +40,7 @@ class Stopping:
         self._alarms: Alarms
 
     def open(self, tasks: TaskGroup, alarms: Alarms) -> None:
-        """Take what exists only inside the task group of the run."""
+        """Set the task group of the run, and the timers."""
         self._tasks, self._alarms = tasks, alarms
 
     # One attempt ------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class Stopping:
                 self.arm(slot)
 
     def tell(self, slot: Slot, asked: State, reason: str) -> None:
-        """Tell an attempt to stop; if it does not within the grace period, it is abandoned."""
+        """Cancel an attempt; if it does not end within the grace period, it is abandoned."""
         if slot.asked is None:
             slot.tell_to_stop(asked, reason, self._policy.grace)
             assert slot.cutoff is not None
@@ -75,7 +75,7 @@ class Stopping:
             self.tell(slot, State.TIMED_OUT, f"{_limit_that_struck(slot)}{self._suspicion()}")
 
     def _suspicion(self) -> str:
-        """Return what may have kept a call waiting for ever, in words: dagrun cannot see what a tool waits for."""
+        """Return a possible reason why a call hung, in words: dagrun cannot see what a tool waits for."""
         runs = self._frontier.others_waiting
         if not runs:
             return ""
@@ -83,7 +83,7 @@ class Stopping:
         return f", and {waited} for a place (max_running); if it waits for such a run, the two wait for each other"
 
     def _give_up(self, slots: Sequence[Slot]) -> None:
-        """Abandon those of *slots* that still run: their grace period is over; they are cancelled at every await."""
+        """Abandon the running ones of *slots* after their grace period, with a cancellation at every await."""
         if not all(slot.is_done for slot in slots):
             self._tasks.start_soon(self._after_last_turns, slots, name="dagrun grace")
 
@@ -123,7 +123,7 @@ class Stopping:
     # The whole run ----------------------------------------------------------------------------------------
 
     def stop_running(self, reason: str) -> Collection[str]:
-        """Tell all running attempts to stop, for good; return the ids of their steps."""
+        """Cancel all running attempts for good; return the ids of their steps."""
         slots = list(self._running.values())
         for slot in slots:
             slot.tell_to_stop(State.CANCELLED, reason, self._policy.grace)
@@ -132,7 +132,7 @@ class Stopping:
         return self._running
 
     def suspend(self, status: Status, reason: str) -> None:
-        """Let nothing start any more, and end as soon as nothing runs, so that the run can be resumed later.
+        """Start no more steps, and end as soon as nothing runs, so that the run can be resumed later.
 
         A call without an effect is stopped at once; a call with an effect gets the grace period to end by itself. A
         call that has not ended then is treated as after a crash.
@@ -180,7 +180,7 @@ def _set_deadline(slot: Slot, deadline: float | None) -> None:
 
 
 def _limit_that_struck(slot: Slot) -> str:
-    """Return which limit an attempt has reached, in words: its own, that of its whole step, or that of the policy."""
+    """Return the time limit that an attempt has reached, in words: its own, its step's, or the policy's."""
     plan, limit = slot.node.plan, slot.limit
     timeout = lowest_limit(plan.timeout, slot.tool.timeout)
     if plan.step.deadline is not None and (timeout is None or limit < timeout):

@@ -121,12 +121,12 @@ class Workers:
             self._wake()
 
     def suspended(self) -> None:
-        """Take note that a step has suspended: its worker cannot run the next step, and other tasks get a turn."""
+        """Note that a step has suspended: its worker cannot run the next step, and other tasks get a turn."""
         self._suspensions += 1
         self.nudge()
 
     def stop(self) -> None:
-        """Let idle workers end: the run has ended."""
+        """End the idle workers: the run has ended."""
         self._is_over = True
         for event in self._idle:
             event.set()
