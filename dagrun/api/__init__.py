@@ -34,7 +34,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what takes long to load when it is named, as `run` and `start` are named in running loops."""
+    """Load slow modules when their names are first used, as `run` and `start` are used in running loops."""
     if name in ("AnyPlan", "check"):
         from dagrun.api import checking
 

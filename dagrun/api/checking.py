@@ -235,7 +235,7 @@ class CheckedPlans:
 
 
 def _key_of(plan: AnyPlan, tools: Tools | None, policy: Policy | None, executors: Collection[str]) -> Hashable:
-    """Return what tells a check from others, as long as its objects are alive; `None` if that cannot be told."""
+    """Return a cache key for a check, valid while its objects are alive; `None` if there is none."""
     named = _names_of(tools)
     if named is None or not isinstance(plan, Plan | str | bytes) or not isinstance(policy, Policy | None):
         return None
@@ -248,12 +248,12 @@ def _key_of(plan: AnyPlan, tools: Tools | None, policy: Policy | None, executors
 
 
 def _named(executors: Collection[str]) -> Hashable:
-    """Return what tells executors from others: a checked plan keeps them alive."""
+    """Return a cache key for executors: a checked plan keeps them alive."""
     return frozenset((name, id(one)) for name, one in executors_by_name(executors).items()) if executors else ()
 
 
 def _names_of(tools: Tools | None) -> Hashable:
-    """Return what tells tools from others, as long as these are alive; `None` if they may change."""
+    """Return a cache key for tools, valid while they are alive; `None` if they may change."""
     if tools is None or isinstance(tools, Toolbox | Tool) or isfunction(tools):
         return (id(tools),)
     if isinstance(tools, list | tuple) and all(isinstance(one, Toolbox | Tool) or isfunction(one) for one in tools):

@@ -1,4 +1,4 @@
-"""`Engine`: what many runs share; and how a run is put together, opened and closed."""
+"""`Engine`: the resources that many runs share; and how a run is built, opened and closed."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Engine:
 
     @property
     def runs(self) -> dict[str, Run]:
-        """The runs that go on in this engine now, by id."""
+        """The open runs of this engine, by id."""
         return {run.id: run for run in self._runs if not run.has_ended}
 
     @lists_options(RunOptions)

@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class SoloOptions(RunOptions, total=False):
-    """The options of `dagrun.run` and `dagrun.start`: those of `RunOptions`, and one for the engine of the run.
+    """The options of `dagrun.run` and `dagrun.start`: `RunOptions`, and one for the engine of the run.
 
     Attributes:
         durations: See `Engine`.
@@ -29,7 +29,7 @@ class SoloOptions(RunOptions, total=False):
 
 
 class _FromJournal(TypedDict):
-    """The option that is required where a run comes from a journal."""
+    """The option that is required for a run from a journal."""
 
     journal: Journal
 

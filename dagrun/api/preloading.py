@@ -1,4 +1,4 @@
-"""Loading what runs need beside the loop of the host, which an import would hold up for as long as it takes.
+"""Loading modules for runs in a thread, because an import would block the host's loop.
 
 Many modules are imported where they are first used, so that programs that never use them do not pay for them. In a
 service, that is the first run with a list, a patch, a failure. So they are loaded by package: a module that is added to
@@ -54,7 +54,7 @@ def _names() -> list[str]:
 
 
 async def preload_aside() -> None:
-    """Do `preload` in a thread, unless the loop is that of one run, or its clock would jump meanwhile."""
+    """Call `preload` in a thread, unless the loop belongs to one run, or its clock would jump."""
     if OWN_LOOP.get():
         return
     try:

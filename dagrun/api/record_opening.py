@@ -30,7 +30,7 @@ from dagrun.runtime.run_options import RunOptions
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """The runs that a run comes from.
+    """The lineage of a run.
 
     Attributes:
         parent: The run that this one retries; empty if it retries none.
@@ -54,7 +54,7 @@ class Descent:
 
 
 def opening_of(checked: CheckedPlan, inputs: Stored, descent: Descent, options: RunOptions) -> Opening:
-    """Return what the journal keeps of how a new run is opened.
+    """Return the recorded configuration of a new run.
 
     Args:
         checked: The plan.
@@ -90,14 +90,14 @@ def opening_of(checked: CheckedPlan, inputs: Stored, descent: Descent, options: 
 
 
 def with_traceparent(options: RunOptions, tracer: RunTracer) -> RunOptions:
-    """Return *options* with the trace among the labels of the record, so that a run that goes on can link to it."""
+    """Return *options* with the trace among the labels of the record, so that a resumed run can link to it."""
     if options["journal"] is None or not tracer.traceparent:
         return options
     return {**options, "labels": {TRACEPARENT: tracer.traceparent, **(options["labels"] or {})}}
 
 
 def traceparent_of(events: Sequence[Event]) -> str:
-    """Return what names the last trace of a recorded run; empty if it had none."""
+    """Return the traceparent of the last trace of a recorded run; empty if it had none."""
     for event in reversed(events):
         if isinstance(event, RunResumed) and event.traceparent:
             return event.traceparent
@@ -109,7 +109,7 @@ def traceparent_of(events: Sequence[Event]) -> str:
 
 
 def sealer_of(options: Mapping[str, Any], run_id: str) -> Sealer | None:
-    """Return what seals and opens the records of a run; `None` if the host has given no key.
+    """Return the sealer of the records of a run; `None` if the host has passed no key.
 
     Raises:
         ContractError: The key is malformed.
@@ -160,7 +160,7 @@ def last_opening(events: Sequence[Event]) -> Opening:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What a recorded run would be opened with now.
+    """The current configuration for a recorded run.
 
     Attributes:
         policy: The limits.
@@ -177,7 +177,7 @@ class Present:
     differences: tuple[str, ...]
 
     def opening(self, recorded: Opening) -> Opening:
-        """Return *recorded* with what holds now."""
+        """Return *recorded*, updated to the current configuration."""
         return replace(
             recorded,
             policy=self.policy,
@@ -190,7 +190,7 @@ class Present:
 def present_of(
     recorded: Opening, options: Mapping[str, Any], executors: Iterable[str], policy: Policy | None, refusal: str
 ) -> Present:
-    """Compare a recorded run with what there is now.
+    """Compare the configuration of a recorded run with the current one.
 
     Args:
         recorded: What the run was opened with.

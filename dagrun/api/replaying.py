@@ -68,7 +68,7 @@ class Replayed:
 
     @property
     def steps(self) -> StepResults:
-        """The result of every step that has ended, and what is known of the others."""
+        """The result of every step that has ended, and the known facts of the others."""
         return StepResults(self.graph.nodes)
 
     @property

@@ -1,4 +1,4 @@
-"""A run that is resumed: its record is opened, compared with what there is now, and folded."""
+"""Resuming a run: its record is opened, compared with the current configuration, and folded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dagrun.runtime.run_setup import OpenRecord
 
 @dataclass(slots=True)
 class Past:
-    """A recorded run, and what it is resumed with.
+    """A recorded run, and the configuration that it is resumed with.
 
     Attributes:
         events: The events on record; after `fold`, only the last one.
@@ -67,7 +67,7 @@ class Past:
         del self.events[:-1]  # they hold every value of the run
 
     def resumed(self, seq: int, at: float, traceparent: str = "") -> RunResumed:
-        """Return the event that says that the run is resumed; with its opening only if that has changed."""
+        """Return the event of the resumption; with its opening only if that has changed."""
         opening = self.record.opening if self.differences else None
         return RunResumed(seq, at, time.time(), self.differences, opening, traceparent)
 
@@ -124,7 +124,7 @@ def _first_opening(events: Sequence[Event]) -> Opening:
 
 
 def _plan_of(first: Opening, opening: Opening, now: Present, options: ResumeOptions) -> CheckedPlan:
-    """Check the plan that the run began with, against what there is now."""
+    """Check the plan that the run began with against the current configuration."""
     begun, secrets = replace(opening, plan=first.plan), secrets_from(options.get("secrets"))
     deps = deps_from(options.get("deps"))
     return check_recorded_plan(begun, now.toolbox, now.policy, secrets, options.get("redact"), deps=deps)

@@ -1,4 +1,4 @@
-"""Retry: a new run of what failed, which takes over outputs and idempotency keys of the first run."""
+"""Retry: a new run of the failed part, which takes over outputs and idempotency keys of the first run."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def bring(names: frozenset[str], source: Path, target: ArtifactFolder) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class TakenOver:
-    """What a new run takes over from the run that it retries.
+    """The parts that a new run takes over from the run that it retries.
 
     Attributes:
         plan: The checked plan, with the steps that are done and those that are not.
@@ -130,7 +130,7 @@ class TakenOver:
 async def failed_part(
     run_id: str, options: RetryOptions, executors: Mapping[str, Executor], policy: Policy | None
 ) -> TakenOver:
-    """Return what a new run takes over from a run that has ended.
+    """Return the parts that a new run takes over from a run that has ended.
 
     Args:
         run_id: The run that has ended.
@@ -231,7 +231,7 @@ _OF_THE_PLAN: Final = {"tools": None, "policy": None, "secrets": None, "deps": N
 
 
 def _roots_of(steps: Iterable[Node]) -> dict[str, tuple[str, int]]:
-    """Return what the keys of steps and elements are made of, for those whose key is not made of their own id alone."""
+    """Return the roots of idempotency keys, for steps and elements whose key is not made from their own id."""
     roots = {}
     for node in steps:
         if _has_roots(node):
@@ -243,7 +243,7 @@ def _roots_of(steps: Iterable[Node]) -> dict[str, tuple[str, int]]:
 
 
 def _is_known_effect(node: Node) -> bool:
-    """Whether a person knows that a step took effect whose output nobody knows, so that it would be called again."""
+    """Whether a step is known to have taken effect, but has no output, so that a retry would call it again."""
     is_open = node.state is not State.SUCCEEDED and (node.parent is None or node.parent.state is not State.SUCCEEDED)
     is_known = node.extra is not None and node.extra.applied > 0
     return is_known and is_open and not node.is_gone and not node.tool.effect.may_repeat
@@ -326,7 +326,7 @@ def _elements_done(graph: LiveGraph, done: Mapping[str, Stored], source: Path | 
 
 
 def _has_its_list(graph: LiveGraph, fan: Node, done: Mapping[str, Stored]) -> bool:
-    """Whether a for_each will have the same list: what it is made of is taken over, or is another for_each like it."""
+    """Whether a for_each will have an unchanged list: its sources are taken over, or are other such for_each steps."""
     for id_ in fan.plan.items.sources if fan.plan.items is not None else ():
         before = graph.nodes.get(id_)  # none for the inputs of the run
         if before is None or id_ in done:
@@ -338,7 +338,7 @@ def _has_its_list(graph: LiveGraph, fan: Node, done: Mapping[str, Stored]) -> bo
 
 
 def _has_its_source(element: Node) -> bool:
-    """Whether an element has the same item as before: not if one that it is over, directly or not, is called again."""
+    """Whether an element has an unchanged item: not if an element that it follows, directly or not, is called again."""
     source = source_of(element)
     if source is None or not element.tool.effect.is_free:
         return True

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 async def _engine(durations: Durations | None = None) -> Engine:
-    """Return an engine for one run. Whoever names `run` in a loop has not loaded it: it is loaded beside the loop."""
+    """Return an engine for one run, loaded in a thread if needed: the caller's loop must not be blocked."""
     if not preloading.is_done:
         await preloading.preload_aside()
     from dagrun.api.engine import Engine
@@ -68,7 +68,7 @@ async def start(plan: AnyPlan | None = None, **options: Unpack[SoloOptions]) -> 
 
 @lists_options(DraftOptions)
 async def draft(goal: str, **options: Unpack[DraftOptions]) -> CheckedPlan:
-    """Let a planner write a plan for a goal, and run nothing.
+    """Ask a planner for a plan for a goal, and run nothing.
 
     Args:
         goal: What the plan is for.
@@ -87,7 +87,7 @@ async def draft(goal: str, **options: Unpack[DraftOptions]) -> CheckedPlan:
 
 @lists_options(SoloOptions)
 async def run(plan: AnyPlan | None = None, **options: Unpack[SoloOptions]) -> RunResult:
-    """Run a plan to its end. The options are those of `start`.
+    """Run a plan to its end. The options are the same as for `start`.
 
     Raises:
         PlanRefused: The plan has problems; nothing was run. A run that fails does not raise: look at the status of
@@ -99,7 +99,7 @@ async def run(plan: AnyPlan | None = None, **options: Unpack[SoloOptions]) -> Ru
 
 @lists_options(SoloOptions)
 def run_sync(plan: AnyPlan | None = None, *, backend: str = "asyncio", **options: Unpack[SoloOptions]) -> RunResult:
-    """Run a plan to its end from code that is not async. The options are those of `start`.
+    """Run a plan to its end from code that is not async. The options are the same as for `start`.
 
     It also works inside a running loop, as in a notebook: the run then has a thread and a loop of its own, and the
     calling loop is blocked until the run ends.

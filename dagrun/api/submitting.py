@@ -88,7 +88,7 @@ async def submit(plan: AnyPlan | None = None, **options: Unpack[SubmitOptions]) 
 
 
 async def follow(run_id: str, *, journal: Journal) -> AsyncIterator[Event]:
-    """Iterate over the events of a run that any process carries out, from the first to its end, as they are recorded.
+    """Iterate over the recorded events of a run in any process, from the first to its end.
 
     A run that is suspended, or waits in the queue, is followed on. Leave the loop to stop before the end.
 
@@ -225,7 +225,7 @@ async def held_run(journal: Journal, run_id: str) -> Held:
 
 
 async def _stop_on_record(run_id: str, journal: Journal, reason: str, by: str) -> bool:
-    """Write to the record of a run that nobody holds that it is being ended; return false if somebody holds it now."""
+    """Record the early end of a run that no process holds; return false if a process holds it now."""
     try:
         async with held_tape(partial(journal.open, run_id)) as tape:
             events = events_of(run_id, tape.lines)
@@ -267,7 +267,7 @@ def queue_of(journal: Journal) -> RunQueue:
 
 
 def build_of(opening: Opening) -> str:
-    """Return what names all that a worker must have to carry out a run: contracts of tools, critics, executors, policy.
+    """Return a hash of everything that a worker must have for a run: contracts of tools, critics, executors, policy.
 
     Of runs of one build, a worker fits all or none.
     """

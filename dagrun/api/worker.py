@@ -29,7 +29,7 @@ _PAUSE: Final = 1.0  # seconds before the next try, when the store does not answ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimNews:
-    """What has become of a run that a worker has claimed.
+    """An event about a run that a worker has claimed.
 
     Attributes:
         run_id: The run.

@@ -1,4 +1,4 @@
-"""`AgreementCritic`: compares what several sources gave, and reports where they contradict each other."""
+"""`AgreementCritic`: compares several sources, and reports contradictions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_SHOWN: Final = 5
 
 
 class AgreementCritic(StepFilter):
-    """Compares the sources of a step, which are the steps whose outputs it uses, and says where they contradict.
+    """Compares the sources of a step, which are the steps whose outputs it uses, and reports contradictions.
 
     The output of the step is judged by what it was made of: a sum of two reports that name different totals may be
     right, but somebody should look. The verdict is ``contradictory``, and the planner is asked (trigger
@@ -88,7 +88,7 @@ class AgreementCritic(StepFilter):
         return said
 
     def _groups(self, said: Mapping[str, Any]) -> list[list[str]]:
-        """Return the sources in groups, each of which agrees with its first one."""
+        """Return the sources in groups that agree with their first member."""
         groups: list[list[str]] = []
         for id_, value in said.items():
             group = next((group for group in groups if self._agree(said[group[0]], value)), None)

@@ -52,7 +52,7 @@ class _Marks(BaseModel):
 
 
 class RubricCritic(StepFilter):
-    """Lets a model mark outputs; the lowest mark of an output is its score, and its confidence if it passes.
+    """Has a model mark outputs; the lowest mark of an output is its score, and its confidence if it passes.
 
     The model sees the step (tool, arguments, description, expected output) and its output, quoted as data. Its calls
     are charged to the run. The model is asked once more if its answer does not fit the form, or if its server was busy.

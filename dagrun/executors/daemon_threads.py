@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class DaemonThreads:
-    """Daemon threads, each of which is used again for the next function."""
+    """Daemon threads that are reused for the next function."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[_FunctionCall | None] = SimpleQueue()
@@ -52,7 +52,7 @@ class DaemonThreads:
             self._idle.release()
 
     def close(self) -> None:
-        """Let each thread end when its function has ended."""
+        """End each thread after its current function."""
         for _ in range(self._count):
             self._calls.put(None)
 

@@ -1,4 +1,4 @@
-"""The executors by name: those that dagrun brings, and those of the host program."""
+"""The executors by name: the built-in ones, and the host program's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BUILT_IN: Final = frozenset(("coroutine", "thread", "process"))
 
 
 class Executors:
-    """The executors of an engine: the built-in ones, made when they are needed, and those of the host.
+    """The executors of an engine: the built-in ones, made on demand, and the host's.
 
     Args:
         host: The executors of the host, by name.
@@ -74,7 +74,7 @@ class Executors:
         return ChainMap(dict(named), self._made[key]) if named else self._made[key]
 
     async def aclose(self) -> None:
-        """Close the built-in executors; those of the host belong to the host, and may be in use elsewhere."""
+        """Close the built-in executors; the host's executors may be in use elsewhere."""
         opened, self._made = list(self._made.values()), {}
         with anyio.CancelScope(shield=True):  # closing has its own time limit, and must leave no process behind
             for executor in (executor for group in opened for executor in group.values()):

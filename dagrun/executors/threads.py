@@ -109,7 +109,7 @@ class ThreadExecutor:
             return result.unwrap(call)
 
     async def aclose(self) -> None:
-        """Let the threads end; stuck threads cannot be ended, and are named in the log."""
+        """End the threads; stuck threads cannot be ended, and are named in the log."""
         self._threads.close()
         with self._lock:
             stuck = sorted(job.name for job in self._stuck)
@@ -197,7 +197,7 @@ class _ThreadJob:
         return self._is_taken and not self._has_ended
 
     def tell_end(self, on_end: Callable[[], object]) -> None:
-        """Call *on_end* in the loop when the function has ended; nothing else waits for it by then."""
+        """Call *on_end* in the loop when the function has ended."""
         with self._lock:
             has_ended, self._on_end = self._has_ended, on_end
         if has_ended:

@@ -1,4 +1,4 @@
-"""The anchor of a run: a file outside the database that says how far its records go.
+"""The anchor of a run: a file outside the database with the number of its last record.
 
 A database that has lost its last records looks whole: SQLite opens a truncated log file without an error, and returns
 fewer rows. The anchor shows the loss. It has two slots that are written in turn, so a torn write leaves one good slot.
@@ -91,7 +91,7 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 
 def replace(path: Path, mark: AnchorMark, durability: Durability) -> Anchor:
-    """Put a new anchor file in place of the old one, to which a former owner may still be writing.
+    """Replace the anchor file; a former owner may still be writing to the old one.
 
     Raises:
         OSError: The new file cannot be written.

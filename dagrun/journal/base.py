@@ -1,4 +1,4 @@
-"""What all journals share: valid run ids, the size of letters, and records read as events."""
+"""The parts that all journals share: valid run ids, the size of messages, and records read as events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _spelled(word: str) -> str:
-    """Return a pattern for a key of a query: each letter may stand as such, or percent-encoded in either case."""
+    """Return a pattern for a key of a query, in which each letter may be percent-encoded, in either case."""
     return "".join(f"(?:{letter}|%{ord(letter):x}|%{ord(letter.upper()):x})" for letter in word)
 
 
@@ -66,7 +66,7 @@ MAX_LETTER: Final = 64 * 1024  # bytes: a letter is a person's answer, not a doc
 
 
 def check_letter(text: bytes) -> None:
-    """Refuse a letter that is too long.
+    """Refuse a message that is too long.
 
     Raises:
         JournalFailed: The letter has more than `MAX_LETTER` bytes.
@@ -76,7 +76,7 @@ def check_letter(text: bytes) -> None:
 
 
 def check_first(text: bytes, others: Iterable[bytes]) -> None:
-    """Refuse a letter with another answer to a question than one of the letters that lie there.
+    """Refuse an answer to a question that has another answer in the inbox.
 
     A letter with another key is from no person, and does not count.
 

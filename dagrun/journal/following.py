@@ -1,4 +1,4 @@
-"""Following the record of a run that another process writes: what was added since the last look, checked.
+"""Following the record of a run that another process writes: new records since the last read, checked.
 
 A follower keeps the running hash of the chain. So each look reads and checks the new records alone, and a record that
 does not go on from the one before it is noticed, as it is when a whole record is read.
@@ -65,7 +65,7 @@ class RecordFollower:
         return lines
 
     async def wait(self) -> None:
-        """Wait until there may be something new: until the owner of the run tells so, or a moment has passed.
+        """Wait until there may be something new: until the owner of the run notifies, or a moment has passed.
 
         Raises:
             RunNotFound: There is no run with this id, or not any more.

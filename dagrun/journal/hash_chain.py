@@ -18,7 +18,7 @@ from dagrun.model.journal import Line, StoredRow
 
 @dataclass(frozen=True, slots=True)
 class ChainFault:
-    """What is wrong with the records of a run.
+    """A fault in the records of a run.
 
     Attributes:
         seq: Number of the first record that cannot be trusted; 0 if it is unknown.
@@ -71,7 +71,7 @@ class Chain:
 
 
 def chained(run_id: str, texts: Iterable[bytes], chain: Chain | None = None) -> list[Line]:
-    """Return the lines of a run, made of all its texts from the first on, or of those that come after *chain*."""
+    """Return the lines of a run from all its texts, or from the texts that come after *chain*."""
     chain = Chain(run_id) if chain is None else chain
     return [_line(chain, text) for text in texts]
 

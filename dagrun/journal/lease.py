@@ -1,4 +1,4 @@
-"""Who may add records to a run: a lease that expires by itself, and a token that only grows.
+"""The right to add records to a run: a lease that expires by itself, and a token that only grows.
 
 The lease keeps other processes away while its owner lives. It cannot stop an owner that slept until after its lease
 had expired; the token does. Each transaction that adds records checks that the token is still the owner's.
@@ -61,7 +61,7 @@ def this_process() -> Owner:
 
 
 def decode(text: object) -> Owner | None:
-    """Return the owner that *text* describes; `None` if it is empty, or not what `Owner.encode` returns."""
+    """Return the owner in *text*; `None` if it is empty, or not written by `Owner.encode`."""
     try:
         fields: dict[str, Any] = json.loads(text) if isinstance(text, str) and text else {}
         owner = Owner(**fields)
@@ -111,7 +111,7 @@ def _is_alive(pid: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Who holds a run, according to the database.
+    """The holder of a run, according to the database.
 
     Attributes:
         token: Token of the last owner.
@@ -130,7 +130,7 @@ class Holding:
 
 
 def holding(database: sqlite3.Connection) -> Holding:
-    """Return who holds the run of *database*.
+    """Return the holder of the run of *database*.
 
     Raises:
         sqlite3.DatabaseError: The row of the lease is missing or damaged.

@@ -53,7 +53,7 @@ class MemoryJournal(Readable):
         return kept.taken(self.tape_type)
 
     async def open(self, run_id: str, *, steal: bool = False) -> MemoryTape:
-        """Take over a run, to resume it: its former owner can add nothing more.
+        """Take over a run, to resume it: its former owner can no longer add records.
 
         Raises:
             RunNotFound: There is no run of this name.
@@ -88,7 +88,7 @@ class MemoryJournal(Readable):
         return {name: str(len(kept.texts)) for name, kept in sorted(self._runs.items())}
 
     async def held(self, run_id: str) -> Held:
-        """Return whether a tape of this process holds a run.
+        """Return the holder of a run in this process.
 
         Raises:
             RunNotFound: There is no run of this name.
@@ -112,7 +112,7 @@ class MemoryJournal(Readable):
         return self._find(run_id).answer_key
 
     async def post(self, run_id: str, text: bytes) -> None:
-        """Leave a letter for a run.
+        """Leave a message in the inbox of a run.
 
         Raises:
             RunNotFound: There is no run of this name.
@@ -131,7 +131,7 @@ class MemoryJournal(Readable):
 
     @property
     def queue(self) -> MemoryQueue:
-        """The runs that were submitted, for workers on the same loop; see `dagrun.journal.queue.RunQueue`."""
+        """The queue of submitted runs, for workers on the same loop; see `dagrun.journal.queue.RunQueue`."""
         if self._queue is None:
             from dagrun.journal.memory_queue import MemoryQueue  # here: most runs are not submitted
 
@@ -174,7 +174,7 @@ class MemoryJournal(Readable):
 
 
 class _KeptRun:
-    """The records and letters of one run, and its owner."""
+    """The records and the inbox of one run, and its owner."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -192,11 +192,11 @@ class _KeptRun:
         return self._lines
 
     def held(self) -> Held:
-        """Return whether a tape holds the run."""
+        """Return the holder of the run."""
         return Held(self.run_id, "a tape of this process" if self.owner else "", self.owner is not None)
 
     def taken(self, tape_type: type[MemoryTape]) -> MemoryTape:
-        """Return a new tape, the owner from now on, and report the loss to the former owner."""
+        """Return a new run log, the owner from now on, and report the loss to the former owner."""
         former, self.owner = self.owner, tape_type(self)
         if former is not None:
             former.fail(OwnerLost(f"run '{self.run_id}' was taken over by another tape of this process"))
@@ -230,11 +230,11 @@ class MemoryTape:
 
     @property
     def has_unread_letters(self) -> bool:
-        """Whether there are letters that were not returned yet."""
+        """Whether there are messages that were not returned yet."""
         return self._letters.has_more
 
     def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
-        """Choose the standing of a submitted run when it is released; see `dagrun.journal.queue.ClaimedTape`."""
+        """Choose the queue status of a submitted run for its release; see `dagrun.journal.queue.ClaimedTape`."""
         self.left.leave(standing, reason, is_untouched=is_untouched)
 
     def append(self, text: bytes) -> int:
@@ -253,7 +253,7 @@ class MemoryTape:
             self._kept_last = self._last
 
     def is_owner(self) -> bool:
-        """Return whether this tape still owns the run. This is the fence against former owners."""
+        """Return whether this run log still owns the run. This is the fence against former owners."""
         return self._kept.owner is self
 
     async def durable(self, seq: int | None = None) -> None:
@@ -275,22 +275,22 @@ class MemoryTape:
             raise JournalFailed(f"the tape of run '{self.run_id}' is closed: record {self._last} came too late")
 
     def letters(self) -> AsyncIterator[Letter]:
-        """Return an iterator over the letters, oldest first, each once; it waits for more, for ever."""
+        """Return an iterator over the messages, oldest first, each once; it waits for more, for ever."""
         return self._letters
 
     async def backlog(self) -> list[Letter]:
-        """Return the letters that are there now, oldest first; `letters` does not yield them again."""
+        """Return the messages that are in the inbox now, oldest first; `letters` does not yield them again."""
         letters = []
         while (letter := self._letters.take()) is not None:
             letters.append(letter)
         return letters
 
     def notify_letter(self) -> None:
-        """Wake the iterator over the letters: a letter has come."""
+        """Wake the iterator over the messages: a message has arrived."""
         self._letters.notify()
 
     async def discard(self, letter: str) -> None:
-        """Delete a letter."""
+        """Delete a message."""
         if letter.isdecimal():
             self._kept.letters.pop(int(letter), None)
 
@@ -309,7 +309,7 @@ class MemoryTape:
 
 
 class _Letters:
-    """The letters of a run for one owner: an iterator that waits for more."""
+    """The inbox of a run for one owner: an iterator that waits for more."""
 
     def __init__(self, kept: _KeptRun) -> None:
         self._kept = kept
@@ -333,7 +333,7 @@ class _Letters:
         return any(number > self._last for number in self._kept.letters)
 
     def take(self) -> Letter | None:
-        """Return the oldest letter that was not returned yet, if there is one."""
+        """Return the oldest message that was not returned yet; `None` if there is none."""
         number = next((number for number in self._kept.letters if number > self._last), None)
         if number is None:
             return None

@@ -19,7 +19,7 @@ _OPEN: Final = (QueueStanding.QUEUED, QueueStanding.RUNNING)
 
 
 class HandedTape(ClaimedTape, Protocol):
-    """A tape of the journal, as its queue sees it."""
+    """A run log of the journal, as its queue sees it."""
 
     left: Departure
     on_release: Callable[[Any], None] | None
@@ -31,7 +31,7 @@ class HandedTape(ClaimedTape, Protocol):
 
     @property
     def has_unread_letters(self) -> bool:
-        """Whether there are letters that were not returned yet."""
+        """Whether there are messages that were not returned yet."""
         ...
 
 
@@ -107,7 +107,7 @@ class MemoryQueue:
         self._ring()
 
     async def claim(self, wanted: Wanted) -> HandedTape | None:
-        """Take over one run that may be claimed; see `RunQueue.claim`."""
+        """Take over one claimable run; see `RunQueue.claim`."""
         self._leave_unfit(wanted)
         while (run_id := await self._next(wanted)) is not None:
             row = self._rows[run_id]
@@ -161,7 +161,7 @@ class MemoryQueue:
     # For the journal --------------------------------------------------------------------------------------
 
     def opened(self, tape: HandedTape) -> None:
-        """Note that a run is carried out, whoever has opened it."""
+        """Note that a run is in progress, whether claimed or opened by hand."""
         row = self._rows.get(tape.run_id)
         if row is not None:
             tape.left = Departure(takeovers_before=row.takeovers)
@@ -169,7 +169,7 @@ class MemoryQueue:
             tape.on_release = self._released
 
     def wake(self, run_id: str) -> None:
-        """Put a run that waits back into the queue: a letter has come."""
+        """Put a waiting run back into the queue: a message has arrived."""
         row = self._rows.get(run_id)
         if row is not None and row.standing is QueueStanding.WAITING:
             row.standing, row.reason, row.queued = QueueStanding.QUEUED, "", anyio.current_time()
@@ -204,7 +204,7 @@ class MemoryQueue:
         return min(free, key=lambda run_id: (-rows[run_id].ticket.priority, rows[run_id].number), default=None)
 
     def _leave_unfit(self, wanted: Wanted) -> None:
-        """Say of runs of refused builds what differs, and set those aside that no worker fits."""
+        """Note why runs of refused builds do not fit, and mark those as stuck that no worker fits."""
         for row in self._rows.values():
             if self._is_refused(row, wanted):
                 row.reason = wanted.refused[row.ticket.build]
@@ -212,7 +212,7 @@ class MemoryQueue:
                     row.standing = QueueStanding.STUCK
 
     def _unfit_at(self, row: _Row, wanted: Wanted) -> float:
-        """Return when a run of a refused build is stuck, if no worker takes up a run of its build before."""
+        """Return the time at which a run of a refused build is stuck, if no worker takes a run of its build before."""
         kin = [each for each in self._rows.values() if self._are_kin(each, row)]
         if any(each.standing is QueueStanding.RUNNING for each in kin):
             return math.inf  # a worker that fits it has something to do; its release is news

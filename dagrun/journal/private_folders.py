@@ -59,7 +59,7 @@ def is_private_folder(folder: Path | int, *, with_parents: bool = True) -> bool:
 
 
 def _named() -> Iterator[tuple[int, int]]:
-    """Yield device and inode of each folder that was made private, as it is now: it may be made or replaced later."""
+    """Yield the current device and inode of each private folder: it may be made or replaced later."""
     for folders in list(_FOLDERS.values()):
         for folder in folders:
             try:
@@ -70,7 +70,7 @@ def _named() -> Iterator[tuple[int, int]]:
 
 
 def _upwards(folder: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the folder and those above it, up to the root: a path from the folder, and what the system knows of it."""
+    """Yield the folder and the folders above it, up to the root: the path from the folder, and its status."""
     place, status = ".", os.fstat(folder)
     for _ in range(_MAX_DEPTH):
         yield place, status

@@ -92,7 +92,7 @@ class QueuedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a worker claims.
+    """The claim conditions of a worker.
 
     Attributes:
         pools: The pools that it works for.
@@ -109,14 +109,14 @@ class Wanted:
 
 
 class ClaimedTape(Tape, Protocol):
-    """The tape of a run that was claimed. When it is closed, the run is released, and its standing written with that.
+    """The run log of a claimed run. When it is closed, the run is released, and its queue status written.
 
     The standing follows from the last record: a run that has ended is ``ended``, one that was suspended for people
     ``waiting``, any other ``queued``. A run that would be waiting is queued if a letter has come that it has not seen.
     """
 
     def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
-        """Let the run have another standing when the tape is closed, unless its last record says that it has ended.
+        """Choose the queue status for when the run log is closed, unless its last record is the end of the run.
 
         Args:
             standing: The standing.
@@ -147,7 +147,7 @@ class RunQueue(Protocol):
         ...
 
     async def claim(self, wanted: Wanted) -> ClaimedTape | None:
-        """Take over one run that may be claimed; `None` if there is none now.
+        """Take over one claimable run; `None` if there is none now.
 
         That is a run that is ``queued``, or ``running`` though its lease has expired. No two claims get the same run. A
         run whose record is damaged, or that was taken over too often, becomes ``stuck``, and the next one is claimed.
@@ -165,7 +165,7 @@ class RunQueue(Protocol):
         ...
 
     async def runs(self, standings: Collection[QueueStanding] = ()) -> list[QueuedRun]:
-        """Return the submitted runs of some standings, or all of them, in the order in which they were submitted."""
+        """Return the submitted runs, all or with some statuses, in the order in which they were submitted."""
         ...
 
     async def put_back(self, run_id: str) -> bool:
@@ -179,7 +179,7 @@ class RunQueue(Protocol):
 
 @runtime_checkable
 class Queues(Protocol):
-    """A journal in which runs can be submitted. This is optional."""
+    """A journal to which runs can be submitted. This is optional."""
 
     @property
     def queue(self) -> RunQueue:
@@ -188,7 +188,7 @@ class Queues(Protocol):
 
 
 def read_standing(word: str, reason: str) -> tuple[QueueStanding, str]:
-    """Return where a run stands by the words of its row, and why; one strange row must not hide all others."""
+    """Return the queue status in a row, and its reason; one invalid row must not hide all others."""
     for standing in QueueStanding:
         if standing == word:
             return standing, reason
@@ -218,12 +218,12 @@ def standing_after(text: bytes) -> tuple[QueueStanding, str]:
 
 
 def ended_at_it(takeovers: int) -> str:
-    """Return why a run is stuck that was taken over as often as is allowed, and whose worker has ended once more."""
+    """Return why a run is stuck after the last takeover that is allowed."""
     return "1 worker has ended while at it" if takeovers == 0 else f"{takeovers + 1} workers have ended while at it"
 
 
 class PutOffs:
-    """Runs that could not be opened here, each of which is left alone for 1, 2, 4 … 60 seconds before the next try.
+    """Runs that could not be opened here, with a back-off of 1, 2, 4 … 60 seconds before the next try.
 
     They are known by their row, and since when they are in the queue: one that was put back is tried at once.
     """
@@ -268,7 +268,7 @@ class Departure:
     is_untouched: bool = False
 
     def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
-        """Choose a standing; see `ClaimedTape.leave`."""
+        """Choose a queue status; see `ClaimedTape.leave`."""
         self.chosen = standing, reason
         self.takeovers = self.takeovers_before if is_untouched else 0
         self.is_untouched = is_untouched

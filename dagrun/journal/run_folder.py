@@ -154,7 +154,7 @@ class RunPaths:
             draft.unlink()
 
     def read_ticket(self) -> str:
-        """Return what names the row of the run in the queue of its folder; empty for a run that was not submitted.
+        """Return the key of the run's row in the queue of its folder; empty for a run that was not submitted.
 
         It is also empty if there is a `ticket_fault`.
         """

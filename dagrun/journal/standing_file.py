@@ -23,7 +23,7 @@ UNSURE: Final = 100_000_000
 
 
 def read(paths: RunPaths) -> bytes | None:
-    """Return what was kept of a run; `None` if nothing was, or if its record has changed since."""
+    """Return the cached summary of a run; `None` if there is none, or if its record has changed since."""
     path = paths.folder / FILE
     try:
         check_file(path)

@@ -1,4 +1,4 @@
-"""A tape whose records are written by another thread: the part that SQLite and PostgreSQL share."""
+"""A run log whose records are written by another thread: the part that SQLite and PostgreSQL share."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ class DurableWaiters:
 
 
 class AnswerInbox(Protocol):
-    """The letters of a run for its owner: an iterator that waits for more, until it is closed."""
+    """The inbox of a run for its owner: an iterator that waits for more, until it is closed."""
 
     def __aiter__(self) -> AsyncIterator[Letter]:
         """Return the inbox itself."""
         ...
 
     async def __anext__(self) -> Letter:
-        """Return the oldest letter that was not returned yet."""
+        """Return the oldest message that was not returned yet."""
         ...
 
     async def backlog(self) -> list[Letter]:
-        """Return the letters that are there now, and were not returned yet."""
+        """Return the messages that are in the inbox now, and were not returned yet."""
         ...
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ WriterT = TypeVar("WriterT", bound=WriteQueue)
 
 
 class BufferedTape(Generic[InboxT, WriterT]):
-    """A tape that hands its records over to a writer.
+    """A run log that hands its records over to a writer.
 
     Args:
         run_id: The run.
@@ -197,11 +197,11 @@ class BufferedTape(Generic[InboxT, WriterT]):
                 await looked.wait()
 
     def letters(self) -> AsyncIterator[Letter]:
-        """Return an iterator over the letters, oldest first, each once; it waits for more."""
+        """Return an iterator over the messages, oldest first, each once; it waits for more."""
         return self._inbox
 
     async def backlog(self) -> list[Letter]:
-        """Return the letters that are there now, oldest first; `letters` does not yield them again.
+        """Return the messages that are in the inbox now, oldest first; `letters` does not yield them again.
 
         Raises:
             JournalFailed: The letters cannot be read.

@@ -30,7 +30,7 @@ _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def uninterrupted_time() -> float:
-    """Return seconds on a clock that goes on while the process is stopped."""
+    """Return seconds on a clock that also runs while the process is stopped."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -135,7 +135,7 @@ class WriteQueue(ABC):
         return uninterrupted_time(), is_wanted
 
     def _end_look(self, look: tuple[float, bool]) -> None:
-        """Note that the run was still held in the transaction that *look* stands for, which has been committed."""
+        """Note that the run was still held in the committed transaction of *look*."""
         self.seen, is_wanted = look
         if is_wanted:
             self._notify()

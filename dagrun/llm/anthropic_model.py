@@ -56,7 +56,7 @@ class AnthropicModel(HttpModel):
 
 
 def _maker(settings: HttpSettings, credentials: dict[str, str]) -> Callable[[], Client]:
-    """Return what makes clients of the library, which is loaded here and not during a run: that takes two seconds."""
+    """Return the factory of clients. The library is loaded here and not during a run, as that takes two seconds."""
     import anthropic
 
     given, timeout = settings.http_client, settings.timeout

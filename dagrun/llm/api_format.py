@@ -1,4 +1,4 @@
-"""What the APIs of all providers share: the request, and a reader that puts an answer together."""
+"""The parts that the APIs of all providers share: the request, and a reader that assembles an answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_ANSWER: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """Everything that the body of a call is made of.
+    """The content of the body of a call.
 
     Attributes:
         model: The name of the model.
@@ -71,7 +71,7 @@ class ApiRequest:
         return self.answer_format in {"json", "prompt"}
 
     def allowed(self, **options: Any) -> dict[str, Any]:
-        """Return those of *options* that have a value and that the server accepts."""
+        """Return the *options* that have a value and that the server accepts."""
         return {name: value for name, value in options.items() if value is not None and name not in self.without}
 
 
@@ -109,7 +109,7 @@ class Reader:
         return "".join(self._answer) or "".join(self._refusal)
 
     def take(self, event: Event) -> str:
-        """Read one event, and return what it adds to the answer.
+        """Read one event, and return the text that it adds to the answer.
 
         Raises:
             CallError: The server reports an error, or the event is not of this API.

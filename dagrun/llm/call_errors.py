@@ -1,4 +1,4 @@
-"""The errors of model calls: one form for those of all servers, libraries and HTTP clients."""
+"""The errors of model calls: one form for all servers, libraries and HTTP clients."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ class HttpModel:
     async def _metered(
         self, body: dict[str, Any], request: Request, reader: Reader
     ) -> AsyncGenerator[ModelSpan | None]:
-        """Reserve the most that the call can use, and settle with what it has used; trace it in a traced run."""
+        """Reserve the worst case of the call, and settle its usage; trace it in a traced run."""
         worst = Usage(_most_tokens(json.dumps(body, ensure_ascii=False)) + _OVERHEAD, request.max_output_tokens)
         charge = METER.get().reserve(self.name, worst.total, self._cost(worst))
         tracer = TRACER.get()()
@@ -249,7 +249,7 @@ def _inside(span: ModelSpan | None, post: Callable[[], Awaitable[HttpAnswer]]) -
 
 
 def _most_tokens(text: str) -> int:
-    """Return how many tokens a text may have: one for three letters or blanks, one for any other character.
+    """Estimate the tokens of a text: one for three letters or blanks, one for any other character.
 
     English has four characters a token. Figures, punctuation, and letters of other scripts have between one and three.
     """

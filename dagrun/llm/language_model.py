@@ -1,4 +1,4 @@
-"""The protocol of language models: what a model is asked, and what it answers."""
+"""The protocol of language models: requests and answers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The tokens that a call has used; `None` where the server did not say.
+    """The token usage of a call; `None` where the server did not report it.
 
     Attributes:
         input: Tokens of the request, cached ones included.

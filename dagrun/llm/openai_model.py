@@ -69,7 +69,7 @@ class OpenAIModel(HttpModel):
 
 
 def _maker(settings: HttpSettings, key: str) -> Callable[[], Client]:
-    """Return what makes clients of the library, which is loaded here and not during a run: that takes a second."""
+    """Return the factory of clients. The library is loaded here and not during a run, as that takes a second."""
     import openai
 
     given, timeout = settings.http_client, settings.timeout

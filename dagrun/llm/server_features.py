@@ -86,7 +86,7 @@ class FeatureChoice:
         return self._best(self.apis[0])
 
     def format_for(self, features: ServerFeatures, form: Form) -> AnswerFormat:
-        """Return the answer format of one call: that of *features*, unless the provider would refuse the form in it."""
+        """Return the answer format of one call: the one in *features*, unless the provider would refuse the form."""
         is_messages = features.api == "messages" and features.answer_format == "schema" and self.structure == "auto"
         return "tool" if is_messages and count_unions(form.schema) > _MAX_UNIONS else features.answer_format
 
@@ -97,7 +97,7 @@ class FeatureChoice:
     def next(
         self, features: ServerFeatures, error: CallError, *, options: frozenset[str], has_form: bool, is_proven: bool
     ) -> ServerFeatures | None:
-        """Return what to try after a refusal; `None` if other features would not help. No features are tried twice.
+        """Return the features to try after a refusal; `None` if others would not help. No features are tried twice.
 
         Args:
             features: What was tried.

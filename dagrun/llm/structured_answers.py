@@ -1,4 +1,4 @@
-"""Answers with a form: always checked, and asked for once more if they do not fit."""
+"""Answers with a form: always checked, and asked for again if they do not fit."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def json_text(text: str) -> str:
 
 
 def fault_of(error: ValueError) -> str:
-    """Return what is wrong with an answer, without the values in it."""
+    """Return the fault of an answer, without the values in it."""
     return explain(error) if isinstance(error, ValidationError) else str(error)
 
 

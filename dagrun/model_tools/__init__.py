@@ -1,4 +1,4 @@
-"""Tools made of language models: one that asks a model, and one that lets a model call tools in a loop.
+"""Tools that use language models: one that asks a model, and one that lets a model call tools in a loop.
 
 In: a `LanguageModel` and options. Out: a `Tool`, which a plan calls like any other. `llm_tool.py` and `agent_tool.py`
 make the tools. An agent consists of its loop (`agent_loop.py`), its calls (`agent_calls.py`) and its prompts

@@ -56,7 +56,7 @@ class CheckedCall:
 
     @property
     def received(self) -> ReceivedArguments:
-        """What the tool receives."""
+        """The values that the tool receives."""
         return self.tool.arguments.received(self.data, self.arguments)
 
     @property
@@ -67,7 +67,7 @@ class CheckedCall:
 
 @dataclass(frozen=True, slots=True)
 class CallReport:
-    """The result of a call, as the model is told about it.
+    """The result of a call, in the form for the model.
 
     Attributes:
         text: The output or the failure, quoted.
@@ -177,7 +177,7 @@ class AgentCalls:
         return CallReport(block("output", decode(value), self._max_shown))
 
     def _failed(self, failure: Failure, tool: AnyTool) -> CallReport:
-        """Tell the model of a failure, and the author of the tool in the log; the agent may well go on."""
+        """Report a failure to the model, and in the log to the author of the tool; the agent may continue."""
         self._context.logger.debug("its call of %s failed: %s", tool.name, failure.message, exc_info=failure.exception)
         drop_frames(failure.exception)
         return CallReport(block("failure", {"kind": str(failure.kind), "message": failure.message}), failure)

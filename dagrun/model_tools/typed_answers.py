@@ -64,7 +64,7 @@ class TypedAnswer:
 
 
 def restore_answer(tree: Any, schema: dict[str, Any]) -> Any:
-    """Turn the field ``answer`` of a parsed answer from the strict form into that of *schema*."""
+    """Turn the field ``answer`` of a parsed answer from the strict form into the form of *schema*."""
     if isinstance(tree, dict) and "answer" in tree:
         tree["answer"] = restored(tree["answer"], schema, schema)
     return tree

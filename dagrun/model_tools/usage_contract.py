@@ -1,4 +1,4 @@
-"""Limits of tools that call models: the usage of their calls is reported and kept below what they declare."""
+"""Limits of tools that call models: the usage of their calls is reported, and kept below the declared limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Ladder`: several planners for one run, the lightest first; each hands on, with a reason, what it cannot do well.
+"""`Ladder`: a fallback chain of planners, the lightest first; each passes on, with a reason, what it cannot plan.
 
 `EnsemblePlanner` is a ladder of two, and `PersonPlanner` the end of one.
 """
@@ -115,7 +115,7 @@ async def _whole(planner: Planner, brief: Brief) -> Revision:
 
 
 class EnsemblePlanner(Ladder):
-    """A ladder of two planners: a fast one, and a strong one when the answer of the fast one is not good enough.
+    """A fallback chain of two planners: a fast one, and a strong one if the answer of the fast one is not good enough.
 
     Each request begins with the fast planner. The strong one is asked after a refused answer, a low confidence of the
     answer or of a step in it, a refusal, a time-out or a server that does not answer; `Ladder` has the list.
@@ -145,7 +145,7 @@ class EnsemblePlanner(Ladder):
 
 
 class PersonPlanner:
-    """Asks a person for a plan or a patch, for the end of a `Ladder`.
+    """Asks a person for a plan or a patch, at the end of a fallback chain.
 
     The person sees the goal, why the planner is asked, and why each planner before has handed on; and answers with
     a plan or a patch as JSON, which is checked like any, or with no. It is a question like all others: the approver of
@@ -174,7 +174,7 @@ class PersonPlanner:
 
 
 def _reasons(brief: Brief) -> str:
-    """Say why a person is asked, in one line."""
+    """Return the reasons why a person is asked, in one line."""
     reasons: list[Any] = [trigger.reason for trigger in brief.triggers if not brief.is_first]
     reasons += [f"{before.planner}: {before.reason or before.why}" for before in brief.before]
     if brief.refused:

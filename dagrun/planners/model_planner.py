@@ -125,7 +125,7 @@ class ModelPlanner:
         yield Patch(edits=(), confidence=plan.confidence, reason=reason, **facts)
 
     async def _repair(self, brief: Brief) -> Plan:
-        """Return a whole plan in place of a plan that was refused."""
+        """Return a whole plan to replace a refused one."""
         brief = await self._tools.narrowed(brief)
         reader = self._reader(brief)
         async with aclosing(self._read("repair", brief, reader)) as closed:

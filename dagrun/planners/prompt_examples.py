@@ -23,7 +23,7 @@ PREFIX: Final = "ex_"
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """What `ex_tickets` gives a list of."""
+    """The items of the list that `ex_tickets` returns."""
 
     id: int
     text: str
@@ -31,7 +31,7 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What `ex_digest` gives."""
+    """The output of `ex_digest`."""
 
     text: str
     urgent: int

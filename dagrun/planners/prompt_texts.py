@@ -1,4 +1,4 @@
-"""The words of prompts: what planners tell models, by name, and what the host puts in their place or adds to them.
+"""The texts of prompts by name, and the replacements and additions of the host.
 
 `PROMPT_VERSION` changes with every change of the words, of the examples, and of how they are put together.
 """
@@ -258,7 +258,7 @@ TEXTS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 class WordingOptions(TypedDict, total=False):
-    """What a host says in prompts, as options of planners; see `Wording`."""
+    """The host's texts in prompts, as options of planners; see `Wording`."""
 
     instructions: str
     constraints: Sequence[str]
@@ -301,7 +301,7 @@ class Wording:
                 raise ContractError(f"prompts: there is no text {name!r}{hint(name, TEXTS)}; there are {known}")
 
     def __getitem__(self, name: str) -> str:
-        """Return the text of this name: that of the host, or else that of dagrun."""
+        """Return the text of this name: the host's, or else dagrun's."""
         return self.prompts.get(name, TEXTS[name])
 
     @property
@@ -316,7 +316,7 @@ class Wording:
         return f"{PROMPT_VERSION}+{digest[:8]}"
 
     def from_host(self) -> str:
-        """Return what the host says, for the system prompt; empty if it says nothing."""
+        """Return the host's text for the system prompt; empty if there is none."""
         parts = ["# What the host says"] if self.instructions or self.constraints else []
         if self.instructions:
             parts.append(self.instructions.strip())

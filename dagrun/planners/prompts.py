@@ -189,7 +189,7 @@ def _blocks(brief: Brief, max_steps: int | None) -> list[str]:
 
 
 def _facts(brief: Brief) -> list[str]:
-    """Say what the rare facts of tools and of the run mean, if there are any."""
+    """Explain the rare fields in the descriptions of tools and of the run, if there are any."""
     said = [f'"{name}": {text}.' for name, text in FACTS.items() if any(name in tool for tool in brief.tools)]
     tools = [f"Of tools: {' '.join(said)}"] if said else []
     return [*tools, KEEPS_PLAN] if brief.keeps_plan else tools

@@ -144,7 +144,7 @@ def _typed(text: str, type_: ValueType) -> Any:
 
 
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """Return *value* with the values of the parameters in place of their references; a text is put in as a text."""
+    """Return *value* with parameter references replaced by their values; a text is inserted as a text."""
     if isinstance(value, dict):
         return {name: _filled(part, values) for name, part in value.items()}
     if isinstance(value, list):

@@ -51,7 +51,7 @@ class ModelChooser:
         self._max_output_tokens = max_output_tokens
 
     async def __call__(self, goal: str, inputs: Any, routes: Sequence[Route]) -> str | None:
-        """Return the name of the route; `None` if the model says that none fits.
+        """Return the name of the route; `None` if the model reports that none fits.
 
         Raises:
             ModelError: There is no answer.

@@ -1,4 +1,4 @@
-"""Recognise an answer that will come to no good end while it is still written, so that the rest is not waited for.
+"""Recognise a runaway answer while it is still written, so that the rest is not waited for.
 
 Small models lose their way: they write the same call again and again, go on in blanks, or repeat a few words until the
 ceiling of tokens. Such an answer is refused with ``DR421``, or ``DR108`` for too many steps; the call is charged.
@@ -37,7 +37,7 @@ class RunawayText:
         self._unseen = 0
 
     def feed(self, piece: str) -> None:
-        """Look at the next piece.
+        """Read the next piece.
 
         Raises:
             PlanRefused: The answer goes round in circles (``DR421``).
@@ -73,7 +73,7 @@ class RunawaySteps:
         self._calls: Counter[str] = Counter()
 
     def feed(self, steps: Iterable[Step]) -> None:
-        """Look at the next steps.
+        """Read the next steps.
 
         Raises:
             PlanRefused: There are too many (``DR108``), or it is the same call once more (``DR421``).

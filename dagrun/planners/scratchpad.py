@@ -32,7 +32,7 @@ _PLAN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Scratchpad:
-    """What a planner has written down for itself.
+    """A planner's notes for itself.
 
     Attributes:
         plan: What is left to do, in order.
@@ -46,7 +46,7 @@ class Scratchpad:
 
 
 def scratchpad_of(plan: Sequence[str]) -> Scratchpad:
-    """Return a scratchpad with the plan of an answer, without what is too long."""
+    """Return a scratchpad with the plan of an answer, cut to the allowed length."""
     return Scratchpad(tuple(shorten(" ".join(item.split()), MAX_ITEM) for item in plan[:MAX_ITEMS] if item.strip()))
 
 

@@ -1,4 +1,4 @@
-"""Put right what small models write by habit in lines of calls: nested calls, joined texts, no end, and so on.
+"""Correct the habits of small models in lines of calls: nested calls, joined texts, no end, and others.
 
     1. average(sales("south"))                 901. sales("south")
                                          →     1. average("${901}")

@@ -61,7 +61,7 @@ def _purpose(description: str) -> str:
 
 
 def _shown(text: str, example: Example, taken: set[str]) -> str:
-    """Return a text of an example with plain names of its tools, unless the user has a tool of such a name.
+    """Return a text of an example with plain names of its tools, unless the user has tools of those names.
 
     A small model that reads the prefix writes it in front of every tool.
     """

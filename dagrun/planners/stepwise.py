@@ -142,7 +142,7 @@ class StepwisePlanner:
 
 
 async def _ask_after_review(last: StepView) -> None:
-    """Ask a person whether to go on, if critics did not pass the output of the last step.
+    """Ask a person whether to continue, if critics did not pass the output of the last step.
 
     Raises:
         CannotPlan: The person said no, or nobody was there.

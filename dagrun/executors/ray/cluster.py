@@ -1,4 +1,4 @@
-"""The connection to a cluster: its address is given and never guessed, and what is missing is said at once."""
+"""The connection to a cluster: its address is given and never guessed, and missing parts are reported at once."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ClusterConnection:
                 await to_thread.run_sync(ray.shutdown)
 
     async def _knock(self) -> None:
-        """Look whether something listens there: Ray itself would try for a minute."""
+        """Check that the address answers: Ray itself would try for a minute."""
         host, _, port = self._address.rpartition(":")
         try:
             with anyio.fail_after(_CONNECT_SECONDS):

@@ -139,7 +139,7 @@ class RayExecutor:
     # Calls ------------------------------------------------------------------------------------------------------------
 
     def accepts(self, tool: Tool[..., Any]) -> str | None:
-        """Say why *tool* cannot be called on a node; `None` if it can. The check of a plan asks it."""
+        """Return why *tool* cannot be called on a node; `None` if it can. The check of a plan uses it."""
         return refusal_of(tool)
 
     async def call(self, call: ToolCall) -> Encoded:

@@ -29,7 +29,7 @@ class NeverSent(Exception):
 
 
 class CallLine:
-    """The messages of one call, on their way from the worker. It is closed when nobody waits for them any more."""
+    """The messages of one call from the worker, until its receiver is closed."""
 
     __slots__ = ("_come", "_link", "_waiter", "id", "is_answered", "is_sent", "is_stopped")
 
@@ -43,7 +43,7 @@ class CallLine:
         self._waiter: asyncio.Future[None] | None = None
 
     async def receive(self) -> bytes:
-        """Return the next message; of a call that was told to stop and never sent, that it has never begun.
+        """Return the next message; `NEVER_BEGUN` for a cancelled call that was never sent.
 
         Raises:
             NeverSent: The worker is lost, and never got the request; and the call is still wanted.
@@ -64,12 +64,12 @@ class CallLine:
         return self._come.popleft()
 
     async def stop(self) -> None:
-        """Tell the worker to stop the call."""
+        """Tell the worker to cancel the call."""
         self.is_stopped = True
         self._link.send(self.id, STOP)
 
     def close(self) -> None:
-        """Expect nothing more; a call that has not ended is told to stop."""
+        """Expect no more messages; a call that has not ended is cancelled."""
         self._link.close(self)
 
     def put(self, message: bytes) -> None:
@@ -79,7 +79,7 @@ class CallLine:
         self.wake()
 
     def wake(self) -> None:
-        """Let the receiver look again."""
+        """Wake the receiver."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -132,13 +132,13 @@ class Link:
         self._flush_soon()
 
     def close(self, line: CallLine) -> None:
-        """Forget a call; one that has not ended is told to stop."""
+        """Forget a call; one that has not ended is cancelled."""
         if self._lines.pop(line.id, None) is not None and not line.is_answered:
             self._unanswered -= 1
             self.send(line.id, STOP)
 
     async def run(self) -> None:
-        """Hear the worker from now on; return when it is lost."""
+        """Receive messages of the worker until it is lost."""
         asyncio.wrap_future(self._worker.run.remote().future()).add_done_callback(self._has_ended)
         self._ask()
         while not self.fault:
@@ -151,7 +151,7 @@ class Link:
                 await self._wait(seconds)
 
     def lose(self, reason: str) -> None:
-        """Give the worker up: end all calls, and hear nothing of it any more."""
+        """Give the worker up: end all calls, and receive nothing more from it."""
         if self.fault:
             return
         self.fault = f"the Ray worker on {self.place} is lost: {reason}"
@@ -167,7 +167,7 @@ class Link:
             pass
 
     def _has_ended(self, ended: asyncio.Future[Any]) -> None:
-        """Hear at once of the end of the process, which Ray notices as long as its node lives."""
+        """React at once to the end of the process, which Ray notices as long as its node lives."""
         error = None if ended.cancelled() else ended.exception()
         self.lose("it has ended by itself" if error is None else _words(error))
 

@@ -1,4 +1,4 @@
-"""The wire form of a call: what an executor sends to another process or machine, and what comes back.
+"""The wire form of a call: the data sent to another process or machine, and the data sent back.
 
 In: a `ToolCall`. Out: the value as JSON, or a failure. Everything between is bytes: one request, any number of messages
 while the call runs, and one answer. An executor only has to carry them: see ``docs/how-to/write-an-executor.md``.

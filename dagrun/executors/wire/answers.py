@@ -59,7 +59,7 @@ async def answer_of(
 
 
 async def _ends(receive: Callable[[], Awaitable[bytes]], stop: Callable[[], Awaitable[object]]) -> bool:
-    """Have a call stopped, and wait for its answer; return whether it has ended, as far as anybody will ever hear."""
+    """Have a call stopped, and wait for its answer; return whether it has ended, as far as can be known."""
     try:
         await stop()
         while not messages.is_answer(message := await receive()):

@@ -1,4 +1,4 @@
-"""Calls that come from elsewhere, many at once in one event loop.
+"""Calls from other processes, many at once in one event loop.
 
 1. A call is made at most once: a request that comes again is refused.
 2. A stop may overtake its call, as two messages on different ways do. It is kept until the call comes, which then never
@@ -101,7 +101,7 @@ class CallServer:
             del self._running[id]
 
     async def serve_stream(self, stream: ByteStream) -> None:
-        """Make the call that comes over a stream of its own, such as a connection of a socket, and close the stream.
+        """Make the call of a stream of its own, such as a socket connection, and close the stream.
 
         The request and all messages come as a `MessageStream` sends them. When the other side closes its end, or is
         gone, the call is stopped.
@@ -135,14 +135,14 @@ class CallServer:
             self.stop(id_of(request))
 
     def stop(self, id: str) -> None:
-        """Tell a call to stop, also if it has not come yet; its answer says how it has ended."""
+        """Cancel a call, even one that has not arrived yet; its answer reports how it has ended."""
         if (job := self._running.get(id)) is not None:
             job.stop()
         elif id not in self._come:
             _remember(self._stopped_early, id)
 
     def stop_all(self) -> None:
-        """Tell all calls to stop, as when this place closes, or nobody waits for their answers any more."""
+        """Cancel all calls, for example because the server closes, or nobody waits for their answers."""
         for job in self._running.values():
             job.stop()
 

@@ -1,4 +1,4 @@
-"""The messages of a call: one byte says of which kind a message is, and its data follows."""
+"""The messages of a call: one byte for the kind of the message, then its data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_answer(message: bytes) -> bool:
 
 
 def has_begun(message: bytes) -> bool:
-    """Whether *message* says that the function of the call is about to be called."""
+    """Whether *message* announces that the function of the call is about to be called."""
     return message[:1] == BEGUN
 
 
@@ -62,7 +62,7 @@ class _Bytes(Protocol):
 
 
 class MessageStream:
-    """Messages over a stream of bytes, such as a socket of anyio; a receiver that is cancelled loses nothing.
+    """Messages over a byte stream, such as a socket of anyio; a cancelled receiver loses nothing.
 
     Args:
         stream: The stream. What it raises is passed on.
@@ -103,7 +103,7 @@ class MessageStream:
 
 
 def parts_of(data: bytes) -> Iterator[bytes]:
-    """Yield the parts of *data*, each of which `framed` has made.
+    """Yield the parts of *data*, each written by `framed`.
 
     Raises:
         ValueError: It is not made of such parts.

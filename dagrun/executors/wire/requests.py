@@ -132,7 +132,7 @@ def read_request(data: bytes) -> tuple[dict[str, Any], bytes, bytes]:
 
 
 def refusal_of(tool: Tool[..., Any]) -> str | None:
-    """Say why *tool* cannot be called in another place than this process and its children; `None` if it can.
+    """Return why *tool* can be called only in this process and its children; `None` if it can be called elsewhere.
 
     It is what an executor over this wire form answers to `accepts`, so that a check refuses the step.
     """
@@ -175,7 +175,7 @@ def search_path() -> list[str]:
 
 
 def _facts_of(tool: Tool[..., Any], is_child: bool) -> bytes:
-    """Return what is the same in all calls of *tool*, as JSON without its end; worked out once."""
+    """Return the constant part of all calls of *tool*, as JSON without its end; computed once."""
     known = _KNOWN.setdefault(tool, {})
     if is_child not in known:
         if not is_child and (reason := refusal_of(tool)) is not None:

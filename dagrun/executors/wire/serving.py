@@ -203,7 +203,7 @@ class IncomingCall:
 
     @contextmanager
     def within_trace(self) -> Iterator[None]:
-        """Make the span of the call the current one, if the tool has loaded OpenTelemetry; else nobody would look."""
+        """Make the span of the call the current one, if the tool has loaded OpenTelemetry."""
         headers = self._facts.get("headers")
         if not headers or "opentelemetry" not in sys.modules:
             yield
@@ -273,7 +273,7 @@ _NO_CONTEXT: Final[Mapping[str, Any]] = {
 
 
 class _CarriedArtifacts(ArtifactFolder):
-    """A temporary folder, for a place that shares none with the run: what is saved travels with the answer."""
+    """A temporary folder, for a place that shares none with the run: saved files travel with the answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -311,7 +311,7 @@ def _result_of(tool: Tool[..., Any], arguments: dict[str, Any]) -> object:
 
 
 def refused(text: str, *, nothing_happened: bool = False) -> bytes:
-    """Return the answer to a request that cannot be served; without *nothing_happened*, an effect is in doubt."""
+    """Return the answer to a request that cannot be served; without *nothing_happened*, an effect stays unresolved."""
     return _failed(Failure(ErrorKind.WORKER_DIED, text, is_transient=True, nothing_happened=nothing_happened))
 
 

@@ -130,7 +130,7 @@ class Connections:
         return connection
 
     async def _refuse_shared_sessions(self, connection: Connection) -> None:
-        """Raise an error if two open connections can be given the same session, or one of them another session.
+        """Raise an error if two open connections can share a session, or one of them can change its session.
 
         A pooler makes up the number of the session that it tells a client at first; only then is there more to ask. A
         pooler that gives out what came back last then lends one session to both connections; one that goes around its

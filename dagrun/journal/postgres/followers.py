@@ -1,4 +1,4 @@
-"""Followers of a run in PostgreSQL: told of new records by its owner, so that nobody looks again and again.
+"""Followers of a run in PostgreSQL: its owner notifies them of new records, so that nobody polls.
 
 1. A follower tells the owner of the run, on the channel of its letters, and the owner keeps that in memory for a while.
    So a run that nobody follows costs its owner nothing.
@@ -38,7 +38,7 @@ class Followers:
         self._journal = journal
 
     async def wait(self, run_id: str, seq: int, seconds: float) -> bool:
-        """Wait until a run has records after *seq*, or its owner tells of something; for *seconds* at most.
+        """Wait until a run has records after *seq*, or its owner notifies; for *seconds* at most.
 
         Returns:
             Whether there is something new, as far as is known.

@@ -134,7 +134,7 @@ class PostgresJournal(Readable):
         return await self._tape(run_id, partial(self._create, run_id, token_hex(16)))
 
     async def open(self, run_id: str, *, steal: bool = False) -> PostgresTape:
-        """Take over a run, to resume it: its former owner can add nothing more.
+        """Take over a run, to resume it: its former owner can no longer add records.
 
         A run is free if its owner has released it or has ended on this machine, or if its lease has expired.
 
@@ -209,7 +209,7 @@ class PostgresJournal(Readable):
         return found
 
     async def answer_key(self, run_id: str) -> str:
-        """Return the secret that each answer for the run must carry: a row that whoever may use the schema can read.
+        """Return the secret that each answer for the run must carry: a row, readable for all users of the schema.
 
         Raises:
             RunNotFound: There is no run of this name.
@@ -221,7 +221,7 @@ class PostgresJournal(Readable):
         return key
 
     async def post(self, run_id: str, text: bytes) -> None:
-        """Leave a letter for a run, whether it is held or not.
+        """Leave a message in the inbox of a run, whether it is held or not.
 
         Raises:
             RunNotFound: There is no run of this name.
@@ -281,7 +281,7 @@ class PostgresJournal(Readable):
         return self._queue
 
     async def wait_after(self, run_id: str, seq: int, seconds: float) -> bool:
-        """Wait for records of a run after *seq*, of which its owner tells; see `TellsRecords`.
+        """Wait until the owner notifies of records of a run after *seq*; see `TellsRecords`.
 
         Raises:
             RunNotFound: There is no run of this name.
@@ -362,7 +362,7 @@ class PostgresJournal(Readable):
             keeper.remove(writer)
 
     def _started_keeper(self) -> LeaseKeeper:
-        """Return what renews leases and listens; in the thread."""
+        """Return the keeper, which renews leases and listens; in the thread."""
         if self._keeper is None:
             self._keeper = LeaseKeeper(self._connections, self._lease_seconds)
             self._thread().start(self._keeper.run)

@@ -1,4 +1,4 @@
-"""The task that renews the leases of a journal's runs, and listens for their letters.
+"""The task that renews the leases of a journal's runs, and listens for their messages.
 
 Both use one connection, apart from the shared ones. They belong together: a dead connection delivers neither letters
 nor an error, and only a failed renewal shows that it is dead.
@@ -25,7 +25,7 @@ FOLLOWED: Final = 30.0  # seconds for which an owner tells of its records after 
 
 
 class LeaseKeeper:
-    """Runs in the thread of the journal, from the first tape until the journal is closed.
+    """Renews leases in the thread of the journal, from its first run log until it is closed.
 
     Args:
         connections: Makes the connection.
@@ -42,7 +42,7 @@ class LeaseKeeper:
         self.is_listening = False
 
     def follow(self, run_id: str, notify: Callback) -> None:
-        """Call *notify* whenever the owner of a run, in any process, tells of it; in the thread of the journal."""
+        """Call *notify* on each notification by the owner of a run, in any process; in the thread of the journal."""
         self._followers.setdefault(run_id, []).append(notify)
 
     def unfollow(self, run_id: str, notify: Callback) -> None:

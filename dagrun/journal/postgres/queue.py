@@ -55,7 +55,7 @@ class _Ask(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JournalAccess:
-    """What a journal lends its queue.
+    """The parts of a journal that its queue uses.
 
     Attributes:
         sql: The statements.
@@ -127,7 +127,7 @@ class PostgresQueue:
             raise RunExists(f"there is a run '{run_id}' in this journal already; choose another id")
 
     async def claim(self, wanted: Wanted) -> PostgresTape | None:
-        """Take over one run that may be claimed; see `RunQueue.claim`."""
+        """Take over one claimable run; see `RunQueue.claim`."""
         claim, may_have_taken = token_hex(16), False
         failure: JournalFailed | None = None
         await self._ask(_nothing)  # as `PostgresJournal` does: reaching the server can be cancelled
@@ -213,7 +213,7 @@ class PostgresQueue:
         return bool(await connection.fetchval(self._sql.is_ours, *values[:2]))
 
     async def _leave_unfit(self, wanted: Wanted) -> None:
-        """Say of runs of refused builds what differs, and set those aside that no worker fits; not at each claim."""
+        """Note why runs of refused builds do not fit; mark those as stuck that no worker fits; not at each claim."""
         now, builds = anyio.current_time(), tuple(wanted.refused)
         if not builds or (builds == self._left_builds and now < self._leave_next):
             return
@@ -275,7 +275,7 @@ class PostgresQueue:
 
 
 def _filter(wanted: Wanted, left: Collection[Entry]) -> tuple[list[Any], ...]:
-    """Return the values of the statements about what may be claimed."""
+    """Return the parameters of the statements that find claimable runs."""
     return list(wanted.pools), list(wanted.refused), [run for run, _ in left], [queued for _, queued in left]
 
 

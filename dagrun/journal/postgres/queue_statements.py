@@ -148,7 +148,7 @@ class QueueSql:
 async def release(
     connection: Connection, sql: QueueSql, claim: tuple[int, int], left: Departure, seen: list[str]
 ) -> None:
-    """Release a run and write its standing, unless another process has taken it over.
+    """Release a run and write its queue status, unless another process has taken it over.
 
     Args:
         connection: The connection.

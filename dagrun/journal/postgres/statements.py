@@ -22,7 +22,7 @@ MOST_LETTERS: Final = 64  # fetched at a time: a process that posts many must no
 
 
 class NewsSql:
-    """The statements by which owners of runs tell followers of new records; see `dagrun.journal.postgres.followers`.
+    """The statements by which owners of runs notify followers of new records; see `dagrun.journal.postgres.followers`.
 
     Args:
         schema: The name of the schema, already checked.
@@ -142,7 +142,7 @@ class Sql:
 
     @property
     def there(self) -> str:
-        """Lists the texts of the letters that lie at a run."""
+        """Lists the texts of the messages in the inbox of a run."""
         letters, runs = f'"{self.schema}".letters', f'"{self.schema}".runs'
         return f"SELECT text FROM {letters} WHERE run = (SELECT number FROM {runs} WHERE run_id = $1)"
 
@@ -155,7 +155,7 @@ async def kept_durations(connection: Connection, sql: Sql) -> str:
 
 
 async def keep_durations(connection: Connection, sql: Sql, merge: Callable[[str], str]) -> None:
-    """Replace the stored durations by the result of *merge*; others that do so at the same time wait.
+    """Replace the stored durations by the result of *merge*; concurrent calls wait.
 
     Raises:
         asyncpg.PostgresError: The durations cannot be stored.
@@ -170,7 +170,7 @@ async def keep_durations(connection: Connection, sql: Sql, merge: Callable[[str]
 
 
 async def post(connection: Connection, sql: Sql, run_id: str, letter: str, text: bytes) -> bool:
-    """Leave a letter, and put a submitted run that waits for one back into the queue; false if there is no such run.
+    """Leave a message, and put a submitted run that waits for one back into the queue; false if there is no such run.
 
     Raises:
         asyncpg.PostgresError: The letter cannot be stored.
@@ -295,7 +295,7 @@ def fault_of_end(run_id: str, lines: Sequence[Line], seq: int, digest: str) -> C
 
 
 def owner_text(row: Record) -> str:
-    """Return who holds a run, for people; empty if the run is free."""
+    """Return the holder of a run, for people; empty if the run is free."""
     owner = decode(row["owner"])
     return str(owner) if owner is not None else row["owner"] and "somebody unknown"
 

@@ -1,4 +1,4 @@
-"""The tape of one run in PostgreSQL, and the letters for the run, used on the loop of the run."""
+"""The run log of one run in PostgreSQL, and its inbox, used on the loop of the run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class PostgresTape(BufferedTape["_Inbox", PostgresWriter]):
         super().__init__(run_id, durability, lines, artifacts, answer_key=answer_key, inbox=letters, start=begin)
 
     async def discard(self, letter: str) -> None:
-        """Delete a letter; one that does not exist is no error.
+        """Delete a message; one that does not exist is no error.
 
         Raises:
             JournalFailed: The letter cannot be deleted.
@@ -72,7 +72,7 @@ class PostgresTape(BufferedTape["_Inbox", PostgresWriter]):
         self._inbox.forget(letter)
 
     def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
-        """Choose the standing of a submitted run when it is released; see `dagrun.journal.queue.ClaimedTape`."""
+        """Choose the queue status of a submitted run for its release; see `dagrun.journal.queue.ClaimedTape`."""
         if self._writer.left is not None:
             self._writer.left.leave(standing, reason, is_untouched=is_untouched)
 
@@ -82,14 +82,14 @@ class PostgresTape(BufferedTape["_Inbox", PostgresWriter]):
         await super().aclose()
 
     async def _fetch(self, seen: Sequence[str]) -> list[Letter]:
-        """Return the oldest letters except those *seen*, as many as fit into memory."""
+        """Return the oldest messages except those *seen*, as many as fit into memory."""
         run = self._writer.claim.number
         rows = await self._ask(lambda connection: connection.fetch(self._sql.letters, run, seen))
         return [Letter(row["id"], row["text"]) for row in rows]
 
 
 class _Inbox:
-    """The letters of a run for its owner: an iterator that waits for more, until it is closed."""
+    """The inbox of a run for its owner: an iterator that waits for more, until it is closed."""
 
     def __init__(self, fetch: Callable[[Sequence[str]], Awaitable[list[Letter]]]) -> None:
         self._fetch = fetch
@@ -120,7 +120,7 @@ class _Inbox:
 
     @property
     def seen(self) -> list[str]:
-        """The letters that were returned, or are about to be, and are still there."""
+        """The messages that were returned, or are about to be, and are still in the inbox."""
         ready = {letter.id for letter in self._ready}
         return [letter for letter in self._seen if letter not in ready]
 
@@ -135,7 +135,7 @@ class _Inbox:
         self.notify()
 
     async def _fetch_new(self) -> bool:
-        """Fetch new letters; return whether there were any."""
+        """Fetch new messages; return whether there were any."""
         new = [letter for letter in await self._fetch(list(self._seen)) if letter.id not in self._seen]
         self._seen.update(letter.id for letter in new)
         self._ready += new

@@ -106,7 +106,7 @@ class PostgresWriter(WriteQueue):
         self._wake()
 
     async def run(self) -> None:
-        """Write until the tape is closed, or the writer fails."""
+        """Write until the run log is closed, or the writer fails."""
         try:
             while (batch := await self._take()) is not None:
                 await self._write(batch)
@@ -187,7 +187,7 @@ class PostgresWriter(WriteQueue):
         await self._tell()
 
     async def _tell(self) -> None:
-        """Tell those who follow the run that there is something new."""
+        """Notify the followers of the run of new records."""
         if time.monotonic() < self.followed_until:
             tell, run_id = self._connections.sql.news.tell, self.claim.run_id
             with suppress(JournalFailed):  # they look by themselves, a little later

@@ -1,4 +1,4 @@
-"""The journal in SQLite: one folder for each run, with a database, an anchor, files, and letters.
+"""The journal in SQLite: one folder for each run, with a database, an anchor, files, and an inbox.
 
 In: records of the runs of one machine; a thread for each run adds them, many in one transaction. Out: the records,
 checked against their hash chain and the anchor; and letters, which are files in the folder of the run.

@@ -1,4 +1,4 @@
-"""The SQLite database of one run: its tables, how it is opened, and what its errors mean."""
+"""The SQLite database of one run: its tables, its opening, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _fault_of_schema(database: sqlite3.Connection) -> ChainFault | None:
 
 @contextmanager
 def reading(run_id: str, path: Path) -> Iterator[None]:
-    """Turn an error of SQLite while reading into one that says whether the records are damaged or unreachable.
+    """Turn a read error of SQLite into one that tells damaged records from an unreachable file.
 
     Raises:
         JournalDamaged: The database is not what was written.

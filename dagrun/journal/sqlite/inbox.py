@@ -1,4 +1,4 @@
-"""Letters as files in the folder of a run; a pipe wakes its owner, which never polls."""
+"""The inbox of a run: messages as files in its folder; a pipe wakes its owner, which never polls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAME: Final = re.compile(r"\d{20}-[0-9a-f]{16}\.json")  # time of posting, so t
 
 
 def post(paths: RunPaths, text: bytes) -> None:
-    """Leave a letter for a run, and wake its owner.
+    """Leave a message for a run, and wake its owner.
 
     Raises:
         JournalFailed: The letter is too long, or cannot be written.
@@ -47,7 +47,7 @@ def post(paths: RunPaths, text: bytes) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let one process after the other post: of two answers at the same moment, the second one must see the first."""
+    """Hold the lock for posting: of two answers at the same moment, the second one must see the first."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -57,7 +57,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def discard(paths: RunPaths, letter: str) -> None:
-    """Delete a letter; one that does not exist is no error.
+    """Delete a message; one that does not exist is no error.
 
     Raises:
         JournalFailed: The letter cannot be deleted.
@@ -68,7 +68,7 @@ def discard(paths: RunPaths, letter: str) -> None:
 
 
 def has_unseen(paths: RunPaths, seen: Collection[str]) -> bool:
-    """Return whether there are letters that are not among those *seen*.
+    """Return whether there are messages that are not among those *seen*.
 
     Raises:
         OSError: The inbox cannot be read.
@@ -77,7 +77,7 @@ def has_unseen(paths: RunPaths, seen: Collection[str]) -> bool:
 
 
 class Inbox:
-    """The letters of a run for its owner: an iterator that waits for more, until it is closed.
+    """The inbox of a run for its owner: an iterator that waits for more, until it is closed.
 
     Args:
         paths: The files of the run.
@@ -94,7 +94,7 @@ class Inbox:
         return self
 
     async def __anext__(self) -> Letter:
-        """Return the oldest letter that was not returned yet.
+        """Return the oldest message that was not returned yet.
 
         Raises:
             JournalFailed: The inbox cannot be read.
@@ -109,7 +109,7 @@ class Inbox:
         return self._ready.popleft()
 
     async def backlog(self) -> list[Letter]:
-        """Return the letters that are there now, and were not returned yet.
+        """Return the messages that are in the inbox now, and were not returned yet.
 
         Raises:
             JournalFailed: The inbox cannot be read.
@@ -121,7 +121,7 @@ class Inbox:
 
     @property
     def seen(self) -> set[str]:
-        """The letters that were returned."""
+        """The messages that were returned."""
         return self._seen - {letter.id for letter in self._ready}
 
     async def _fetch(self) -> None:
@@ -165,7 +165,7 @@ def _write(path: Path, text: bytes) -> None:
 
 
 def _read(path: Path) -> bytes | None:
-    """Return the text of a letter; `None` for a link, a pipe, a file of another user, or one that is too long."""
+    """Return the text of a message; `None` for a link, a pipe, a file of another user, or one that is too long."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class SQLiteJournal(Readable):
-    """Keeps each run in a folder of its own: its records, its files, and the letters for it.
+    """Keeps each run in a folder of its own: its records, its files, and its inbox.
 
     Only the user may read the folders and files. A path that is a link, belongs to another user, or is writable for
     everybody is refused.
@@ -81,7 +81,7 @@ class SQLiteJournal(Readable):
         return await self._tape(partial(self._create, run_id))
 
     async def open(self, run_id: str, *, steal: bool = False) -> SQLiteTape:
-        """Take over a run, to resume it: its former owner can add nothing more.
+        """Take over a run, to resume it: its former owner can no longer add records.
 
         A run is free if its owner has released it or has ended, or if its lease has expired.
 
@@ -130,7 +130,7 @@ class SQLiteJournal(Readable):
         return await anyio.to_thread.run_sync(held_run, self._folder, run_id, self._busy_seconds)
 
     async def standings(self, run_ids: Sequence[str]) -> dict[str, bytes]:
-        """Return what was kept of some runs, from a file in the folder of each; see `KeepsStandings`."""
+        """Return the cached summaries of runs, from a file in the folder of each; see `KeepsStandings`."""
         return await anyio.to_thread.run_sync(self._standings, run_ids)
 
     async def keep_standing(self, run_id: str, mark: str, text: bytes) -> None:
@@ -159,7 +159,7 @@ class SQLiteJournal(Readable):
         return await anyio.to_thread.run_sync(self._answer_key, run_id)
 
     async def post(self, run_id: str, text: bytes) -> None:
-        """Leave a letter for a run, whether it is held or not.
+        """Leave a message in the inbox of a run, whether it is held or not.
 
         Raises:
             RunNotFound: There is no run of this name.
@@ -186,7 +186,7 @@ class SQLiteJournal(Readable):
         return (await anyio.to_thread.run_sync(durations_file.read, self._folder)).as_dict()
 
     async def keep_durations(self, new: dict[str, Any]) -> None:
-        """Add the durations that a run has measured. If two processes do so at once, those of one may be lost.
+        """Add the durations that a run has measured. If two processes do so at once, one update may be lost.
 
         Raises:
             JournalFailed: The file is not safe to use, or cannot be written.
@@ -222,7 +222,7 @@ class SQLiteJournal(Readable):
         return self._open(run_id, steal=False)
 
     def _make(self, run_id: str, first: bytes | None = None, ticket: str = "") -> None:
-        """Make a run that nobody owns, of its first record and its ticket if it is submitted; all of it, or nothing."""
+        """Make a run without an owner, with its first record, and its ticket if submitted; all of it, or nothing."""
         run_folder.make_root(self._folder)
         paths = RunPaths(self._folder / run_id)
         new = RunPaths(run_folder.hidden_path(self._folder, "new"))

@@ -1,4 +1,4 @@
-"""What is new in the records of runs that other processes write, found without opening their databases."""
+"""Changes in the records of runs of other processes, found without opening their databases."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def marks(folder: Path) -> dict[str, str]:
 
 
 def state_of(mark: str) -> tuple[int, ...]:
-    """Return the state of the files of a run that a mark stands for."""
+    """Return the state of a run's files from a mark."""
     return tuple(int(part) for part in mark.split("-"))
 
 
 class NewRecords:
-    """Reads what was added to records.
+    """Reads new records of runs.
 
     Args:
         busy_seconds: How long to wait for a database that another process has locked.

@@ -17,7 +17,7 @@ _BELL: Final = "bell-"
 
 
 def open_pipe(path: Path) -> int:
-    """Open the pipe at *path* to wait for a wake-up; make it anew if something else has its name.
+    """Open the pipe at *path* to wait for a wake-up; replace anything else of that name.
 
     Raises:
         OSError: It cannot be made.
@@ -57,7 +57,7 @@ def wake(path: Path) -> bool:
 
 
 class Bell:
-    """A pipe of its own for one who waits, in a folder where anybody can ring all of them.
+    """A pipe for one waiting process, in a folder where any process can wake all of them.
 
     Args:
         folder: The folder.
@@ -75,7 +75,7 @@ class Bell:
             os.rename(new, self._path)
 
     async def wait(self) -> None:
-        """Wait until somebody rings."""
+        """Wait until the pipe is rung."""
         await anyio.wait_readable(self._pipe)
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class Bell:
 
 
 def ring(folder: Path) -> None:
-    """Wake all who wait in a folder; the pipes of those who were killed are removed."""
+    """Wake all waiting processes of a folder; pipes of killed processes are removed."""
     with suppress(OSError):
         for name in os.listdir(folder):
             if name.startswith(_BELL) and not wake(folder / name):

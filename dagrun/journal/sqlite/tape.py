@@ -1,4 +1,4 @@
-"""The tape of one run in SQLite, and the thread that writes its records.
+"""The run log of one run in SQLite, and the thread that writes its records.
 
 The thread writes many units in one transaction, so that each becomes durable as a whole or not at all.
 """
@@ -171,7 +171,7 @@ class SQLiteWriter(WriteQueue):
         database.execute(INSERT, (first, row.decode(), self._chain.digest))
 
     def _check_files(self) -> None:
-        """Refuse to write to files that no reader can find any more.
+        """Refuse to write to files that readers can no longer find.
 
         Raises:
             OwnerLost: A new owner has put its own anchor there.
@@ -196,7 +196,7 @@ class SQLiteWriter(WriteQueue):
 
 @dataclass(frozen=True, slots=True)
 class TakenRun:
-    """A run that was taken over, before it has a tape.
+    """A run that was taken over, before it has a run log.
 
     Attributes:
         run_id: The run.
@@ -236,12 +236,12 @@ class SQLiteTape(BufferedTape[inbox.Inbox, SQLiteWriter]):
         self._submitted = taken.submitted
 
     def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
-        """Choose the standing of a submitted run when it is released; see `dagrun.journal.queue.ClaimedTape`."""
+        """Choose the queue status of a submitted run for its release; see `dagrun.journal.queue.ClaimedTape`."""
         if self._submitted is not None:
             self._submitted.left.leave(standing, reason, is_untouched=is_untouched)
 
     async def discard(self, letter: str) -> None:
-        """Delete a letter.
+        """Delete a message.
 
         Raises:
             JournalFailed: The letter cannot be deleted.

@@ -80,7 +80,7 @@ class CallInCommon:
             self.on_join(member)
 
     def _settle(self) -> None:
-        """Say who has used nothing; a call that has reported nothing counts at its worst case, once or by batch."""
+        """Mark members without usage of their own; a call without a report counts at its worst case."""
         rare = self.slot.make_rare()
         if rare.is_batch and not rare.has_reported:
             return
