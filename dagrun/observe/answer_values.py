@@ -26,7 +26,7 @@ _YES_OR_NO: Final = {"y": True, "yes": True, "n": False, "no": False}
 
 
 class BadAnswer(ValueError):
-    """A typed text is not a value that the question accepts; the message says why."""
+    """A typed text is not a value that the question accepts; the message has the reason."""
 
 
 def read_value(text: str, schema: Mapping[str, Any]) -> Any:

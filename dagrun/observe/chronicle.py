@@ -93,7 +93,7 @@ def chronicle(past: Replayed, step: str | None = None) -> Iterator[Entry]:
 
 
 def tell(graph: LiveGraph, seen: Iterable[Event], parent: str = "") -> Iterator[Entry]:
-    """Yield an entry for each event, where there is something to tell.
+    """Yield an entry for each event that belongs in the chronicle.
 
     Args:
         graph: The state of the run.
@@ -331,7 +331,7 @@ def _failure(failure: Failure | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """What a model answered, as far as it is on record: whole, but at most 64 KiB, and redacted.
+    """A recorded answer of a model: whole, but at most 64 KiB, and redacted.
 
     Attributes:
         seq: The number of the record.
@@ -351,7 +351,7 @@ class RecordedAnswer:
 
 
 def answers(past: Replayed, step: str | None = None) -> Iterator[RecordedAnswer]:
-    """Yield every answer of a model that is on record: all of planners, and those of tools and critics that failed.
+    """Yield every recorded answer of a model: all of planners, and the failed ones of tools and critics.
 
     Args:
         past: The run, read from its record.
@@ -396,7 +396,7 @@ def _spent_by(outcome: Outcome) -> str:
 
 
 def spent(tokens: int, cost: float | None) -> str:
-    """Write what a call has used of models; empty for nothing."""
+    """Describe the model usage of a call; empty for none."""
     used = ModelUse()
     used.add(tokens, cost)
     return ", ".join(spending_words(used))

@@ -1,4 +1,4 @@
-"""`report` and `show`: what there is of a run or a plan, as a page, a picture or a text, and in a notebook."""
+"""`report` and `show`: a run or a plan as a page, a picture or a text, and in a notebook."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _view(source: Any, values: Values) -> RunView:
 
 
 def notebook_bundle(source: Any) -> dict[str, str]:
-    """Return what a notebook shows of a source of `show`: ``text/plain`` and ``text/html``, at most 200 KB of it."""
+    """Return the notebook display of a source of `show`: ``text/plain`` and ``text/html``, at most 200 KB of it."""
     from dagrun.observe.notebook.bundle import bundle_of
 
     return bundle_of(source)

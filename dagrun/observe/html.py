@@ -30,7 +30,7 @@ _VOID: Final = frozenset(("meta", "link", "input", "br", "hr"))
 
 
 def plain(text: str) -> str:
-    """Return *text* with what no page can hold, or what would mislead its reader, written as its hexadecimal code."""
+    """Return *text* with invalid or misleading characters as hexadecimal codes."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -40,7 +40,7 @@ def escape(text: str) -> Markup:
 
 
 def raw(text: str) -> Markup:
-    """Return text of ours as it is: a style sheet, a script, or base64."""
+    """Return trusted text unescaped: a style sheet, a script, or base64."""
     return Markup(text)
 
 

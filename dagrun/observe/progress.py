@@ -134,7 +134,7 @@ class ProgressTable:
 
     @property
     def failed(self) -> int:
-        """The number of steps that have failed, timed out, or are in doubt."""
+        """The number of steps that have failed, timed out, or are unresolved."""
         return sum(self.counts[state] for state in FAILURES)
 
     def rows(self, limit: int = KEEP) -> list[Row]:

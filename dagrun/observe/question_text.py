@@ -1,4 +1,4 @@
-"""Questions as lines for a terminal, in which text from outside cannot look like text of dagrun.
+"""Questions as lines for a terminal, in which text from outside cannot imitate text of dagrun.
 
 1. Every argument is shown in full, or it is cut with a mark that says so.
 2. Text from outside stands in quotes, or behind a bar at the left.
@@ -128,7 +128,7 @@ class _Layout:
         return [row for name, fact in facts.items() if fact for row in self._fact(name, fact)]
 
     def arguments(self, arguments: Any) -> list[str]:
-        """Return all arguments. Those of one line stand last, next to the place where the answer is typed."""
+        """Return all arguments. Short ones stand last, next to the place where the answer is typed."""
         if arguments is None:
             return []
         if not isinstance(arguments, dict):
@@ -220,7 +220,7 @@ class _Layout:
         return len(shown) <= room and cells(visible(shown)) <= room
 
     def _bounded(self, rows: list[str], indent: str, measure: str, limit: int = MAX_LINES) -> list[str]:
-        """Cut too many *rows* in the middle, with a mark that says what is missing."""
+        """Cut too many *rows* in the middle, with a mark that names the missing part."""
         if self._is_whole or len(rows) <= limit:
             return rows
         first, last = limit * 5 // 8, limit * 3 // 8
@@ -229,7 +229,7 @@ class _Layout:
         return [*rows[:first], *mark, *whole, *rows[-last:]]
 
     def _mark(self, missing: str, indent: str) -> list[str]:
-        """Return the mark that says what is missing."""
+        """Return the mark that names the missing part."""
         self.is_cut = True
         return wrap(missing, self._width, f"{indent}{MARK}", f"{indent}{MARK}")
 

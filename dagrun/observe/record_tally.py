@@ -34,7 +34,7 @@ _SUCCEEDED: Final = "succeeded"
 
 
 class _NotPlainError(Exception):
-    """The record has something that only the graph can tell."""
+    """The record contains something that needs the graph."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The standing of a run on record: who runs it, what it waits for, how it ended; and as text that lists keep of it."""
+"""The summary of a recorded run: its owner, its open questions, its end; and its text form, cached by lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _IN_DOUBT: Final = "unknown"
 
 
 class Stand(StrEnum):
-    """What can be done with a run."""
+    """The possible actions on a run."""
 
     RUNNING = "running"  # a process runs it
     WAITING = "waiting"  # for people; no process runs it
@@ -70,7 +70,7 @@ class Standing:
 
     @property
     def text(self) -> str:
-        """The standing in a sentence."""
+        """The summary in a sentence."""
         waits = f"waits for an answer about {shorten(', '.join(self.waits_for))}" if self.waits_for else ""
         match self.stand:
             case Stand.RUNNING:
@@ -88,7 +88,7 @@ class Standing:
                 return self.status if is_plain else f"{self.status}: {self.reason}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the standing as plain JSON."""
+        """Return the summary as plain JSON."""
         return {
             "run_id": self.run_id,
             "stand": str(self.stand),
@@ -107,7 +107,7 @@ class Standing:
 
 
 def standing_of(past: Replayed, held: Held) -> Standing:
-    """Return the standing of a run.
+    """Return the summary of a run.
 
     Args:
         past: The run, read from its record.
@@ -144,7 +144,7 @@ def _stand_of(past: Replayed, held: Held) -> Stand:
 
 
 def _clock(past: Replayed, seq: int) -> float | None:
-    """Return the time of day of a record: that of the last start or resumption, plus the seconds since then."""
+    """Return the wall-clock time of a record: the last start or resumption, plus the seconds since then."""
     from dagrun.model.event import RunResumed, RunStarted
 
     began = None
@@ -164,7 +164,7 @@ _STAYS: Final = (Stand.ENDED, Stand.WAITING, Stand.INTERRUPTED)
 
 @dataclass(frozen=True, slots=True)
 class KeptStanding:
-    """A run in a list, which can be kept as text and read again in place of the record.
+    """A run in a list, which can be cached as text and read again without the record.
 
     Attributes:
         standing: Where it stands.
@@ -190,7 +190,7 @@ class KeptStanding:
 
     @classmethod
     def from_text(cls, run_id: str, text: bytes) -> KeptStanding | None:
-        """Read a result of `as_text`; `None` if it is none, is about another run, or was written by another version."""
+        """Parse a result of `as_text`; `None` if it is invalid, of another run, or of another version."""
         try:
             kept = json.loads(text)
             facts = kept["standing"]

@@ -1,4 +1,4 @@
-"""A finished run in one line, its warnings, and what its models have used."""
+"""A finished run in one line, its warnings, and the usage of its models."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def count_recoveries(result: RunResult) -> tuple[int, int]:
 
 
 def spending_words(use: ModelUse) -> list[str]:
-    """Write what models have used, in up to two phrases. Usage without a known price is never called free."""
+    """Describe the usage of models, in up to two phrases. Usage without a known price is never called free."""
     tokens = [f"{use.tokens:,} token{'s' * (use.tokens != 1)}"] if use.tokens else []
     if use.unpriced and not use.known_cost:
         return [*tokens, "cost unknown"]

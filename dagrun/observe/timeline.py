@@ -169,7 +169,7 @@ def _rows(bars: Iterable[Bar]) -> tuple[str, ...]:
 
 
 def _most_telling(rows: Sequence[str], bars: Iterable[Bar], most: int) -> tuple[str, ...]:
-    """Return *most* of the rows in their order: what failed and the planner first, then what took longest."""
+    """Return *most* of the rows in their order: failures and the planner first, then the longest."""
     took = dict.fromkeys(rows, 0.0)
     for bar in bars:
         is_first = not bar.is_good or bar.row == PLANNER
@@ -231,7 +231,7 @@ def draw_timeline(
 
 
 def timeline_page(timeline: Timeline, width: int = 80, *, is_ascii: bool = False) -> list[str]:
-    """Draw the timeline, and say of each change of the plan what it was, why, and what ran on meanwhile.
+    """Draw the timeline, and explain each change of the plan: the reason, the difference, and the steps that ran on.
 
     Args:
         timeline: The timeline.
@@ -273,7 +273,7 @@ class _TimelineDrawing:
         self._changes = [change.at for change in timeline.changes]
 
     def axis(self) -> str:
-        """Return the time axis: round figures, each of which begins at its instant."""
+        """Return the time axis: round figures, each placed at its instant."""
         step = _round_step(self._seconds * self._columns, most=max(2, self._columns // 7))
         line = ""
         for number in range(self._columns):
@@ -285,7 +285,7 @@ class _TimelineDrawing:
         return line
 
     def marks(self) -> str:
-        """Return the row of marks at which the plan was changed."""
+        """Return the row of marks for the changes of the plan."""
         cells = [" "] * self._columns
         for at in self._changes:
             cells[self._column(at)] = self._signs["mark"]

@@ -66,7 +66,7 @@ _W3C: Final = TraceContextTextMapPropagator()
 
 
 def _harmless(method: F) -> F:
-    """Let a method of a tracer raise nothing: the run does not depend on it."""
+    """Suppress all exceptions of a tracer's method: the run does not depend on it."""
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -257,7 +257,7 @@ class _RunSpans:
         return [Link(span, _NEEDS) for span in found[:MAX_LINKS]]
 
     def _add_waits(self, attempt: AttemptFacts, attributes: dict[str, Any]) -> None:
-        """Add how long the step was ready before this attempt, by reason; what is left over was for a free slot."""
+        """Add how long the step was ready before this attempt, by reason; the rest was for a free slot."""
         step, known = attempt.step, self._ready
         since = known.get(step, 0.0)
         for need in attempt.needs:
@@ -361,7 +361,7 @@ class _RunSpans:
             span.set_attribute(names.CALL_RESULT, self._content(self._redactor, decode_or_reason(outcome.value)))
 
     def _message(self, outcome: Outcome) -> str | None:
-        """Return what is said of a failure: nothing, unless content is captured. It is redacted already."""
+        """Return the text of a failure: nothing, unless content is captured. It is redacted already."""
         return outcome.failure.message[:MAX_CONTENT] if self._redactor is not None and outcome.failure else None
 
     @staticmethod
@@ -462,7 +462,7 @@ class _RunSpans:
 
     @_harmless
     def end(self) -> None:
-        """End what is still open."""
+        """End the open spans."""
         self._finish("interrupted", None, is_error=True)
 
     def _finish(self, status: str, seconds: float | None, *, is_error: bool) -> None:
@@ -579,7 +579,7 @@ def _give_up(stop: Callable[[], object]) -> None:
 
 @contextmanager
 def exported_tracing(workflow: str = "dagrun") -> Iterator[Tracing]:
-    """Trace with the SDK, and send traces and metrics by OTLP over HTTP as the ``OTEL_*`` variables say.
+    """Trace with the SDK, and export traces and metrics by OTLP over HTTP as configured by the ``OTEL_*`` variables.
 
     What is left is sent when the body ends.
 

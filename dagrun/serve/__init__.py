@@ -1,4 +1,4 @@
-"""The live page: runs in a browser while they go on, as an ASGI application that any server or framework can carry.
+"""The live page: running runs in a browser, as an ASGI application for any server or framework.
 
 In: a journal, an engine, or single runs, and who may see them. Out: pages, JSON and a stream of changes; answers and
 orders to stop go back to the runs. Only this package knows Starlette (extra ``ui``).

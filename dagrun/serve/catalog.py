@@ -155,7 +155,7 @@ class Catalog:
                 del self._feeds[run_id]
 
     def forget(self, feed: Feed) -> None:
-        """Follow a run no more: its record is gone or damaged, and is read anew by whoever asks next."""
+        """Stop following a run whose record is gone or damaged; the next reader reloads it."""
         if self._feeds.get(feed.run_id) is feed:
             del self._feeds[feed.run_id]
 
@@ -200,7 +200,7 @@ class Catalog:
         return self._entries
 
     async def _take_kept(self, marks: Mapping[str, str]) -> None:
-        """Take over what earlier lists have kept of runs of which nothing is known yet."""
+        """Load the summaries that earlier lists have cached, for runs that are unknown yet."""
         unknown = [run_id for run_id in marks if run_id not in self._kept]
         if not unknown or not isinstance(self.journal, KeepsStandings):
             return
@@ -243,7 +243,7 @@ class Catalog:
         return replace(entry, standing=replace(standing, stand=Stand.INTERRUPTED, owner=""))
 
     async def _followed(self, held: Held) -> RunEntry | None:
-        """Return a run that another process carries out; its feed reads what is new alone."""
+        """Return a run of another process; its feed reads new records only."""
         try:
             feed = await self._opened(held.run_id)
             await feed.refresh()
@@ -286,7 +286,7 @@ def _entry_of_lines(lines: Sequence[Line], held: Held) -> RunEntry:
 
 
 def _entry_of_past(past: Replayed, held: Held) -> RunEntry:
-    """Return a run on record in short; *past* has only what may be shown."""
+    """Return a recorded run in short; *past* has only redacted content."""
     standing = standing_of(past, held)
     is_open = standing.stand in _OPEN
     labels, counts, pending = past.opening.labels, _counts(past.graph), past.pending if is_open else ()
@@ -344,7 +344,7 @@ def _counts(graph: LiveGraph) -> tuple[tuple[str, int], ...]:
 
 
 def matching(entries: Iterable[RunEntry], states: Sequence[str], text: str) -> list[RunEntry]:
-    """Return the entries whose stand, status or standing in the queue is one of *states*, and that hold *text*.
+    """Return the entries with one of *states* (of the run or in the queue) that contain *text*.
 
     It is looked for in the name, the goal and the command.
     """

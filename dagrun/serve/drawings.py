@@ -1,4 +1,4 @@
-"""Drawings of the graph of a run: as it is now, and before and after a change of the plan that a person is asked about.
+"""Drawings of the graph of a run: its current state, and a proposed change of the plan, before and after.
 
 A drawing is made in a thread, from plain data that was taken from the graph before. Its size is bounded: at most 60
 boxes, and their edges, whatever the record says (`dagrun.observe.picture`).
@@ -26,7 +26,7 @@ def graph_svg(view: Mapping[str, Any]) -> bytes:
 
 
 def patch_view(graph: LiveGraph, question: Question, side: Side) -> dict[str, Any] | None:
-    """Return what a drawing needs of the plan before or after the change that *question* is about.
+    """Return the data for a drawing of the plan before or after the change that *question* proposes.
 
     Steps that would go are marked as gone, new and changed ones as brought by a revision.
 
@@ -67,7 +67,7 @@ def _svg(view: Mapping[str, Any], label: str) -> bytes:
 
 
 def _steps(lines: Sequence[str], sign: str) -> dict[str, Step] | None:
-    """Return the steps of the lines with one sign, by id; `None` if one of them is no step any more."""
+    """Return the steps of the lines with one sign, by id; `None` if one of them is no valid step."""
     try:
         found = [Step.model_validate_json(line[2:]) for line in lines if line.startswith(sign)]
     except ValidationError:

@@ -1,4 +1,4 @@
-"""Feeds: what is known of a run now, and what was new since a reader looked last, for any number of readers.
+"""Feeds: the current state of a run, and its changes since a reader's last read, for any number of readers.
 
 1. A feed is made when somebody first looks at a run, and nothing is done for a run at which nobody looks.
 2. A run of this process wakes its readers by an observer. The record of a run of another process is looked at again
@@ -50,7 +50,7 @@ MANY: Final = 500  # records that are folded in a thread, so that the loop has o
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What the readers of streams are told at one instant.
+    """The update for the readers of streams at one instant.
 
     Attributes:
         texts: The changes since the event that each reader has been told of last, by its number.
@@ -119,20 +119,20 @@ class Feed:
         await self._news.wait()
 
     def wake(self) -> None:
-        """Wake everybody who waits for news."""
+        """Wake all waiting readers."""
         self.version += 1
         if self._news is not None:
             self._news.set()
             self._news = None
 
     def now(self) -> float | None:
-        """Return the time in the run, in seconds since its start; `None` for that of its last event."""
+        """Return the time in the run, in seconds since its start; `None` for the time of its last event."""
         return None
 
     # For readers ------------------------------------------------------------------------------------------
 
     def cursor_of(self, text: str) -> int | None:
-        """Return the number of the event that a cursor stands for; `None` if it is of another feed, or none at all."""
+        """Return the event number of a cursor; `None` if it is invalid, or of another feed."""
         mark, _, seq = text.rpartition("-")
         return int(seq) if mark == self.mark and seq.isdecimal() and int(seq) <= self.watch.seq else None
 
@@ -161,7 +161,7 @@ class Feed:
         return size_limits.check_view(to_json({**view, **facts})), view["seq"]
 
     async def drawing(self) -> bytes:
-        """Return the graph as SVG. It is drawn anew when steps come or go; states are for the reader to follow.
+        """Return the graph as SVG. It is redrawn when steps come or go; the reader updates the states.
 
         Raises:
             RunTooLarge: The run is too large for the page.
@@ -181,7 +181,7 @@ class Feed:
         return (await self.drawing()).decode() if len(self.graph.nodes) <= size_limits.DRAWN_AT_THE_END else None
 
     def _time_left(self) -> float | None:
-        """Return the seconds that the rest takes at least; `None` if that cannot be said."""
+        """Return the least remaining seconds; `None` if unknown."""
         now = self.now()
         if now is None or self.is_over:
             return None
@@ -191,7 +191,7 @@ class Feed:
         return None if left is None else round(max(0.0, left - (now - guessed_at)), 3)
 
     def changes(self, after: int) -> bytes:
-        """Return what has changed since an event, as JSON, with the cursor.
+        """Return the changes since an event, as JSON, with the cursor.
 
         Raises:
             RunTooLarge: The run is too large for the page.
@@ -249,7 +249,7 @@ class LiveFeed(Feed):
             self.close()
 
     def close(self) -> None:
-        """Take note that the run has ended, or was suspended."""
+        """Note that the run has ended, or was suspended."""
         self.is_over = True
         self.watch.is_alive = False
         self.wake()
@@ -260,7 +260,7 @@ class LiveFeed(Feed):
 
 
 class RecordFeed(Feed):
-    """A run on record, whoever carries it out. Made by `opened`.
+    """A recorded run, in any process. Made by `opened`.
 
     Args:
         journal: The journal that has it.
@@ -301,7 +301,7 @@ class RecordFeed(Feed):
         return feed
 
     async def refresh(self) -> None:
-        """Read what is new on record.
+        """Read the new records.
 
         Raises:
             JournalError: The record is gone, damaged, or cannot be read.
@@ -331,7 +331,7 @@ class RecordFeed(Feed):
         return time.time() - self._zero if self.watch.is_alive else None
 
     async def view(self, values: Values = "none") -> RunView:
-        """Return the whole view; see `Feed.view`. That of a large run is made in a thread."""
+        """Return the whole view; see `Feed.view`. The view of a large run is made in a thread."""
         if len(self.graph.nodes) <= size_limits.IN_A_THREAD:
             return await super().view(values)
         size_limits.check_graph(self.graph)
@@ -365,7 +365,7 @@ class RecordFeed(Feed):
         self.held = await held_by(self._journal, self.run_id)
 
     def _judge(self) -> None:
-        """Take note of who carries out the run, and whether there is more to come."""
+        """Note the owner of the run, and whether more records may come."""
         # A run that was suspended is let go next; whoever takes it up writes so first.
         is_alive = self.held.is_held and not self.is_over and not self.is_suspended
         owner = self.held.owner if is_alive else ""

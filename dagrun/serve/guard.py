@@ -47,7 +47,7 @@ _HEADERS: Final = {
 
 
 class Guard:
-    """Lets a request through to an application, if the rules allow it, and adds the headers of safety to each answer.
+    """Passes a request to an application, if the rules allow it, and adds security headers to each answer.
 
     Args:
         app: The application.
@@ -93,7 +93,7 @@ class Guard:
 
 
 class KnownOnly:
-    """Lets a request through to an application, if it says who sends it.
+    """Passes a request to an application, if it is authenticated.
 
     Args:
         app: The application.
@@ -128,7 +128,7 @@ class KnownOnly:
 
 
 def problem(status: int, text: str, **facts: Any) -> Response:
-    """Return an answer that says in a sentence what is wrong."""
+    """Return an error answer, with the problem in a sentence."""
     return JSONResponse({"error": text, **facts}, status)
 
 

@@ -62,7 +62,7 @@ class Measures:
         return Response(_table_page(found, request.query_params.get("since", "")), media_type="application/xhtml+xml")
 
     async def _measured(self, request: Request) -> Metrics | Response:
-        """Return the metrics that a request asks for, or the answer that says why there are none."""
+        """Return the requested metrics, or the answer with the reason why there are none."""
         if self._reader is None:
             return problem(404, "these runs have no journal, so nothing of them is measured")
         since, by = request.query_params.get("since", ""), request.query_params.get("by", "")

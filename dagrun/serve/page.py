@@ -54,7 +54,7 @@ class RunsPage:
         self._catalog.watch(run)
 
     async def approver(self, question: Question) -> None:
-        """Let a run wait for the page: an approver that never answers, and so keeps the run from being suspended."""
+        """Make a run wait for the page: an approver that never answers, and so keeps the run from being suspended."""
         await anyio.sleep_forever()
 
     async def drained(self) -> None:

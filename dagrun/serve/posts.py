@@ -1,4 +1,4 @@
-"""What the page may change: answer a question, cancel a step or a run, suspend a run, put one back into the queue.
+"""Actions of the page: answer a question, cancel a step or a run, suspend a run, put a run back into the queue.
 
 A run of this process is told directly; for a run of another process, a letter is left in its journal, with the answer
 key of the run. Who answers is what the server knows of the request, never what the request says.
@@ -28,7 +28,7 @@ CLOSED: Final = "this question is not open any more"
 
 
 class Posts:
-    """Carries out what requests want changed.
+    """Carries out the actions that requests ask for.
 
     Args:
         journal: The journal in which letters are left; `None` if there are only runs of this process.
@@ -48,7 +48,7 @@ class Posts:
         return False
 
     async def answer(self, feed: Feed, body: AnswerBody, by: str) -> Response:
-        """Answer a question: 200; 409 with what is known if it is not open any more; 422 with what does not fit."""
+        """Answer a question: 200; 409 with the known answer if it is closed; 422 if the answer does not fit."""
         if self._is_too_fast():
             return problem(429, f"more than {MOST} answers in a second")
         question = feed.graph.questions.get(body.question)
@@ -80,7 +80,7 @@ class Posts:
         return JSONResponse({"taken": True})
 
     async def order(self, feed: Feed, order: Literal["cancel", "suspend"], body: OrderBody, by: str) -> Response:
-        """Give an order to stop: 202, and what follows is seen in the stream; 409 if no process is at the run.
+        """Order a run to stop: 202, and the stream shows the effects; 409 if no process runs it.
 
         A submitted run can be cancelled, too, while no process is at it.
         """

@@ -18,7 +18,7 @@ SHOWN: Final = 64 * 1024  # characters of arguments that are sent with a questio
 
 
 class AnswerBody(BaseModel):
-    """What the page sends as an answer. Who answers is not in it: that is known from the request.
+    """An answer from the page. It does not name its author, who is known from the request.
 
     Attributes:
         question: The id of the question.
@@ -47,7 +47,7 @@ class AnswerBody(BaseModel):
 
 
 class OrderBody(BaseModel):
-    """What the page sends to cancel a step or a run, or to suspend it."""
+    """An order from the page: cancel a step or a run, or suspend it."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""Submitted runs on the page: in which pool each is, who has it, and why none does; and the orders about them."""
+"""Submitted runs on the page: the pool of each, its worker or why it has none; and the orders about them."""
 
 from __future__ import annotations
 

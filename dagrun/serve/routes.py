@@ -1,4 +1,4 @@
-"""The routes of the page: what a browser asks for, and the answers. The rules of `guard` let each request through."""
+"""The routes of the page: requests and answers. The rules of `guard` have passed each request."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Routes:
         ]
 
     def _about(self, answer: Answering) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return an endpoint that finds the run that a request is about, and brings it up to date."""
+        """Return an endpoint that finds the run of a request, and updates it."""
 
         async def endpoint(request: Request) -> Response:
             run_id = request.path_params["run"]
@@ -223,7 +223,7 @@ class Routes:
 
 
 class _Counted(Response):
-    """A stream that is counted for as long as it is open."""
+    """A stream that is counted while it is open."""
 
     def __init__(self, stream: Stream, count: Callable[[int], None]) -> None:
         super().__init__()
@@ -324,7 +324,7 @@ def _json(value: Any) -> Response:
 
 
 async def _read(request: Request, kind: type[B]) -> B | Response:
-    """Return the body of a request as a model; or the answer that says what is wrong with it."""
+    """Return the body of a request as a model; or the answer with its faults."""
     try:
         return kind.model_validate_json(await body_of(request) or b" ")
     except ValidationError as error:

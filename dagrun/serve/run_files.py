@@ -20,7 +20,7 @@ _HEADERS: Final = {"content-security-policy": "default-src 'none'; sandbox"}
 
 
 def artifacts_of(feed: Feed, step: str) -> list[dict[str, Any]]:
-    """Return the files in the output of a step: `sha256`, by which it is asked for, `name`, `media` and `bytes`."""
+    """Return the files in the output of a step, each with `sha256` (its key), `name`, `media` and `bytes`."""
     shown = feed.graph.plan.redactor
     return [
         {"sha256": file.sha256, "name": shown.text(file.name), "media": file.media_type, "bytes": file.size}

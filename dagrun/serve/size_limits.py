@@ -1,4 +1,4 @@
-"""How large a run may be for the page: what is larger is refused with a sentence, so that no record can hang a server.
+"""The largest runs that the page accepts: larger ones are refused with a sentence, so that no record can hang a server.
 
 The values of steps are not in a view, and a drawing has a bounded number of boxes and edges. So what is left to bound
 is what is told of each step, change and question.
@@ -36,7 +36,7 @@ class RunTooLarge(JournalError):
         self.most = most
 
     def __str__(self) -> str:
-        """Return what is too large in a sentence, with what to do."""
+        """Return the excess in a sentence, with a remedy."""
         return f"this run has {self.count:,} {self.what}, and the page shows at most {self.most:,}: dagrun inspect"
 
 
@@ -50,7 +50,7 @@ def check_records(count: int) -> None:
 
 
 def check_graph(graph: LiveGraph) -> None:
-    """Refuse a run of which a view would take too long to make.
+    """Refuse a run whose view would take too long to make.
 
     Raises:
         RunTooLarge: It has too many steps or changes of the plan.

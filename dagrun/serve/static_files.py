@@ -72,7 +72,7 @@ def _plain(looks: Mapping[str, Look]) -> dict[str, tuple[str, str, str]]:
 
 
 def looks_sheet() -> str:
-    """Return the colours as variables of a style sheet: those of lines, and with ``-fill`` those of areas."""
+    """Return the colours as variables of a style sheet: for lines, and with ``-fill`` for areas."""
     light, dark = _variables(COLOURS, INK), _variables(DARK_COLOURS, DARK_INK)
     kinds = "".join(f".{kind}{{--c:var(--{kind});--f:var(--{kind}-fill)}}" for kind in COLOURS)
     return f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}{kinds}\n"

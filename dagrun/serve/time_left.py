@@ -1,4 +1,4 @@
-"""How long a run will still take, where that can be said: by the steps that are left, and how long such steps took."""
+"""The remaining time of a run, where known: from its open steps, and the durations of such steps."""
 
 from __future__ import annotations
 

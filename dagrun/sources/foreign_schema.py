@@ -1,4 +1,4 @@
-"""Read a JSON Schema that comes from elsewhere, into one form that the rest of dagrun understands.
+"""Read a JSON Schema from outside into one form that the rest of dagrun understands.
 
 A foreign schema is hostile input. The rules:
 
@@ -76,7 +76,7 @@ def read_schema(schema: Any, what: str, inside: Mapping[str, Any] | None = None)
 
 
 class BadSchema(ValueError):
-    """A part of a schema cannot be used; the message says why, and *place* which part it is."""
+    """A part of a schema cannot be used; the message has the reason, and *place* the part."""
 
     def __init__(self, reason: str, place: Path = ()) -> None:
         super().__init__(reason)
@@ -227,7 +227,7 @@ class _Reader:
                 read[key] = kept
 
     def _with_reference(self, read: dict[str, Any], modern: Schema, place: Path) -> dict[str, Any]:
-        """Add the reference, if there is one; with what stands beside it as a second condition."""
+        """Add the reference, if there is one, with its sibling keywords as a second condition."""
         target = modern.get("$ref")
         if target is None:
             return read
@@ -269,13 +269,13 @@ class _Reader:
 
 
 def _ignores_siblings(document: Mapping[str, Any]) -> bool:
-    """Whether what stands beside a reference is ignored, as up to draft 7 and in OpenAPI 3.0."""
+    """Whether siblings of a reference are ignored, as up to draft 7 and in OpenAPI 3.0."""
     is_old_draft = re.search(r"draft-0[3-7]/", str(document.get("$schema", ""))[:200]) is not None
     return is_old_draft or str(document.get("openapi", "")).startswith("3.0")
 
 
 def _modernised(schema: dict[str, Any], place: Path) -> dict[str, Any]:
-    """Return a schema with what older drafts and OpenAPI 3.0 write in another way in the form of draft 2020-12."""
+    """Return a schema of older drafts or OpenAPI 3.0 in the form of draft 2020-12."""
     new = dict(schema)
     for bound, strict in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         # Draft 4: whether the bound itself is out.
@@ -386,7 +386,7 @@ _PLAIN_KEYWORDS: Final[Mapping[str, Callable[[Any, Path], Any]]] = {
 
 
 def in_place(schema: Schema) -> Iterator[Schema]:
-    """Yield the schemas inside a schema that look at the same value as it does; not the target of its reference."""
+    """Yield the schemas inside a schema that apply to its own value; not the target of its reference."""
     for key in _IN_PLACE:
         part = schema.get(key)
         if isinstance(part, list):
@@ -402,7 +402,7 @@ def definition_of(schema: Schema, definitions: Mapping[str, Any]) -> Schema | No
 
 
 def _check_expansion(root: Schema) -> None:
-    """Refuse a schema in which a reference leads back to itself, or in which references multiply."""
+    """Refuse a schema with a circular reference, or with references that multiply."""
     definitions: Mapping[str, Any] = root.get("$defs", {})
     costs: dict[str, int] = {}
     for name in definitions:

@@ -85,7 +85,7 @@ def _parts_of(definition: Any) -> tuple[str, str, Any, Any]:
 
 
 def _langchain_schema(tool: Any) -> Any:
-    """Return the schema of a tool of LangChain: of what a model fills in, which leaves out injected arguments."""
+    """Return the schema of a tool of LangChain for a model's arguments, without injected arguments."""
     for name in ("tool_call_schema", "args_schema"):
         schema = getattr(tool, name, None)
         if isinstance(schema, Mapping):

@@ -115,7 +115,7 @@ class McpTools:
         self._group: TaskGroup | None = None
 
     async def __aenter__(self) -> Toolbox:
-        """Connect to all servers at the same time, and list their tools."""
+        """Connect to all servers concurrently, and list their tools."""
         mcp_library("mcp.client.client")
         self._group = await anyio.create_task_group().__aenter__()
         is_open = False
@@ -224,7 +224,7 @@ def _tools_of(
 
 
 def _tool_of(server: ServerConfig, connection: Connection, name: str, listed: Any) -> tuple[AnyTool, Mapping[str, Any]]:
-    """Make a tool of what a server says about it; return both.
+    """Make a tool from the description of a server; return both.
 
     Raises:
         ContractError: Its schema cannot be used.
@@ -328,7 +328,7 @@ def _text_of(content: list[Any]) -> str:
 
 
 def _blocks(content: list[Any], context: ToolContext) -> Any:
-    """Return content without structure: one text as it is, for it is data; else a list of blocks."""
+    """Return content without structure: a single text as data, else a list of blocks."""
     made = [_block(block, context) for block in content]
     if not made:
         return None

@@ -1,4 +1,4 @@
-"""Read which MCP servers there are, and what the host says about each.
+"""Read the configuration of MCP servers, and the host's rules for each.
 
 The file is the one that people have: ``mcpServers`` (Claude, Cursor) or ``servers`` (VS Code), each with ``command``,
 ``args``, ``env`` and ``cwd``, or ``url`` and ``headers``. What dagrun needs besides stands apart from it, so that the
@@ -33,7 +33,7 @@ _MOST_BYTES: Final = 1 << 20
 
 
 class ServerRules(BaseModel):
-    """What the host says about one server.
+    """The host's rules for one server.
 
     Attributes:
         trust: ``none``: every tool is effectful, unless *effects* says otherwise; ``hints``: what the server says about
@@ -184,12 +184,12 @@ def _server(origin: str, name: str, entry: Any, rules: Any, secrets: Secrets) ->
 
 
 def _written(entry: Mapping[str, Any]) -> str:
-    """Return the command or the address of a server as it is written, without secrets that are filled in."""
+    """Return the command or the address of a server in its written form, without secrets filled in."""
     return str(entry["url"]) if entry.get("url") is not None else shlex.join((entry["command"], *entry.get("args", ())))
 
 
 def _fault_of_address(url: str) -> str:
-    """Say why an address cannot be used, without showing it; empty if it can."""
+    """Return why an address cannot be used, without showing it; empty if it can."""
     try:
         parts = urlsplit(url)
         host = parts.hostname

@@ -118,7 +118,7 @@ class Connection:
         raise ToolError(text, retryable=not is_gone, unreachable=is_gone)
 
     def lose(self, client: Any) -> None:
-        """Note that a client has lost its server; the next call connects anew."""
+        """Note that a client has lost its server; the next call connects again."""
         if self._client is client:
             self._client = None
             self._lost.set()
@@ -175,7 +175,7 @@ async def _check_nothing(*_: Any) -> None:
 
 
 def _error_log() -> Any:
-    """Return where what the server writes to stderr goes: to ours, if that is a file, as in a terminal."""
+    """Return the target for the stderr of the server: ours, if that is a file, as in a terminal."""
     try:
         sys.stderr.fileno()
     except (OSError, AttributeError, ValueError):

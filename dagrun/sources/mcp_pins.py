@@ -1,4 +1,4 @@
-"""Pins: what MCP servers said about their tools when a person last agreed to it, kept in a lock file.
+"""Pins: the descriptions of MCP tools at a person's last approval, kept in a lock file.
 
 A server can describe a tool in one way when it is looked at, and in another way later: a planner reads what it says
 now. So a pin is the hash of all that a planner, or a check, is told about a tool. With a lock file, no plan may call a
@@ -33,7 +33,7 @@ _NOTHING: Final = object()
 
 
 def definition_of(tool: Any) -> dict[str, Any]:
-    """Return what a server says about a tool, as far as a planner or a check looks at it, as plain JSON."""
+    """Return the part of a server's description of a tool that planners and checks read, as plain JSON."""
     hints = tool.annotations
     parts = {
         "name": tool.name,
@@ -75,7 +75,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference between what was pinned and what is offered.
+    """A difference between a pin and the current offer.
 
     Attributes:
         server: The name of the server.
@@ -145,7 +145,7 @@ class LockFile:
     servers: Mapping[str, PinnedServer] = field(default_factory=dict)
 
     def refusal(self, offer: Offer) -> str:
-        """Return why a tool is refused, in words that follow "which"; empty if it is as it was pinned."""
+        """Return why a tool is refused, as a clause after "which"; empty if it matches its pin."""
         server = self.servers.get(offer.server)
         known = None if server is None else server.tools.get(offer.name)
         if server is None or known is None:
@@ -161,7 +161,7 @@ class LockFile:
         return f"has changed since it was pinned: {place} {found[0].sentence}{more}"
 
     def differences(self, offers: Sequence[Offer]) -> list[Difference]:
-        """Return all that differs between the file and what is offered now, also the effects."""
+        """Return all differences between the file and the current offers, including effects."""
         by_server: dict[str, dict[str, Offer]] = {}
         for offer in offers:
             by_server.setdefault(offer.server, {})[offer.name] = offer
@@ -209,7 +209,7 @@ def read_lock(path: str | Path) -> LockFile:
 
 
 def write_lock(path: Path, offers: Sequence[Offer]) -> None:
-    """Write the pins of what is offered now, whole or not at all.
+    """Write the pins of the current offers, whole or not at all.
 
     Raises:
         ContractError: The file cannot be written.
@@ -256,7 +256,7 @@ def _between(was: Definition, now: Definition, offer: Offer) -> Iterator[Differe
 
 
 def _walked(was: Any, now: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each place that differs, with what stands there."""
+    """Yield each place that differs, with both values."""
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         for key in dict.fromkeys((*was, *now)):
             inner = f"{place}.{visible(key)}" if place else visible(key)
@@ -298,5 +298,5 @@ def _quoted(text: str | None, start: int, end: int) -> str | None:
 
 
 def _marked(text: str) -> str:
-    """Escape a few letters that a reader may take for others: those of another script."""
+    """Escape a few letters that a reader may confuse with others, such as letters of another script."""
     return text.encode("ascii", "backslashreplace").decode() if len(text) <= _MOST_LETTERS else text

@@ -85,7 +85,7 @@ class ServerQuestions:
         self._server = server
 
     async def answer(self, _: Any, params: Any) -> Any:
-        """Ask a person what the server asks; the callback of the MCP library."""
+        """Pass the server's question to a person; the callback of the MCP library."""
         call = self._asking()
         ask = None if call is None else call.context.ask_person
         if call is None or ask is None:

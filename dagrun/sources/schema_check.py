@@ -61,7 +61,7 @@ class SchemaRules:
         self._weak: dict[int, bool] = {}  # by identity of a part, which lives as long as the schema
 
     def faults(self, value: Any, size: int) -> list[SchemaFault]:
-        """Return what is wrong with a value, at most `MAX_FAULTS` faults; nothing if it fits.
+        """Return the faults of a value, at most `MAX_FAULTS`; empty if it fits.
 
         Args:
             value: Plain JSON.
@@ -113,7 +113,7 @@ class _Check:
         self._left = work
 
     def faults(self, value: Any, schema: Any, place: Path) -> list[SchemaFault]:
-        """Return what is wrong with a part of the value."""
+        """Return the faults of a part of the value."""
         self._left -= 1
         if self._left < 0:
             raise _OutOfWork
@@ -133,7 +133,7 @@ class _Check:
         return not self.faults(value, schema, ())
 
     def spend(self, units: int) -> None:
-        """Take units of work for what is done in one go."""
+        """Take units of work for one larger operation."""
         self._left -= units
         if self._left < 0:
             raise _OutOfWork
@@ -191,7 +191,7 @@ def _shown(values: list[Any]) -> str:
 
 
 def _same(check: _Check, one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON: 1 and 1.0 are, 1 and true are not."""
+    """Whether two values are equal JSON: 1 and 1.0 are, 1 and true are not."""
     if isinstance(one, dict) and isinstance(other, dict):
         check.spend(len(one))
         return one.keys() == other.keys() and all(_same(check, part, other[key]) for key, part in one.items())

@@ -1,4 +1,4 @@
-"""`schema_tool`: a tool from a JSON Schema and an async function that takes the arguments as they are."""
+"""`schema_tool`: a tool from a JSON Schema and an async function that takes the unchanged arguments."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _refuse_plain(name: str, call: Any) -> None:
 
 @dataclass(slots=True)
 class _Root:
-    """What the root of a schema says, and the schemas that look at the same object.
+    """The constraints of the root of a schema, and of the schemas that apply to the same object.
 
     Attributes:
         properties: The schemas of each named argument.
@@ -186,7 +186,7 @@ class _Root:
     has_names: bool = False
 
     def note(self, schema: Schema, definitions: Mapping[str, Any], *, is_certain: bool) -> None:
-        """Add what a schema says; *is_certain* if it must hold, else it is one of several."""
+        """Add the constraints of a schema; *is_certain* if it must hold, else it is an alternative."""
         self._note_names(schema, is_certain=is_certain)
         for union in (schema.get("oneOf"), schema.get("anyOf")):
             self.forms += [_names_of(part, definitions) for part in union or ()]
@@ -264,7 +264,7 @@ def _forms_text(root: _Root) -> str:
 
 
 class ArgumentRules:
-    """Holds arguments to a schema, and reports faults as pydantic does, so that checks word them as those of any tool.
+    """Checks arguments against a schema, and reports faults as pydantic does, with the usual texts.
 
     Args:
         rules: The schema.
@@ -290,7 +290,7 @@ class ArgumentRules:
         return value
 
     def _in_words(self, fault: SchemaFault) -> SchemaFault:
-        """Put a fault of one form into words: a check of names looks only at what holds for all forms."""
+        """Put a fault of one form into words: a check of names knows only the constraints that hold for all forms."""
         if len(fault.place) != 1 or fault.kind == "other":
             return fault
         name = str(fault.place[0])
@@ -315,7 +315,7 @@ def _detail(fault: SchemaFault) -> InitErrorDetails:
 
 
 def output_of_schema(tool: str, schema: Any) -> Output:
-    """Return the contract of what a tool returns.
+    """Return the output contract of a tool.
 
     Args:
         tool: The name of the tool.
@@ -330,7 +330,7 @@ def output_of_schema(tool: str, schema: Any) -> Output:
 
 
 def output_of_read(tool: str, read: dict[str, Any]) -> Output:
-    """Return the contract of what a tool returns, of a schema that has been read.
+    """Return the output contract of a tool, from a schema that has been read.
 
     Raises:
         ContractError: No value fits the schema.

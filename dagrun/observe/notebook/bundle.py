@@ -1,4 +1,4 @@
-"""`bundle_of`: what a notebook shows of an object, by media type."""
+"""`bundle_of`: the notebook display of an object, by media type."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _problems(plan: Plan) -> list[Problem]:
 
 
 def _ceilings(policy: Policy) -> Iterator[str]:
-    """Yield the ceilings that somebody has set."""
+    """Yield the ceilings that were set."""
     usual = Policy.model_fields
     ceilings = [(name, getattr(policy, name)) for name in _CEILINGS]
     shown = [f"{name} {value:g}" for name, value in ceilings if value is not None and value != usual[name].default]

@@ -174,7 +174,7 @@ def _questions(view: Mapping[str, Any], *, is_live: bool) -> Markup:
 
 
 def _arguments(arguments: Any, place: str) -> Markup | None:
-    """Return the arguments that are asked about; if they are cut, say so, and where all of them are."""
+    """Return the arguments in question; if they are cut, with the place of the whole."""
     if arguments is None:
         return None
     text = json.dumps(arguments, ensure_ascii=False, indent=2)
@@ -191,7 +191,7 @@ def _answer(view: Mapping[str, Any]) -> Markup:
 
 
 def _scrolling(content: Markup, label: str) -> Markup:
-    """Return what scrolls where it is too large, also by keyboard."""
+    """Return content that scrolls where it is too large, also by keyboard."""
     style = "overflow:auto;max-height:420px"
     return tag("div", content, class_="scroll", style=style, tabindex=0, role="group", aria_label=label)
 

@@ -1,4 +1,4 @@
-"""A run that goes on, in one display of a notebook.
+"""A running run in one display of a notebook.
 
 1. Frames are drawn in the loop of the run, by its alarms: no task, no thread, and nothing that polls.
 2. A frame follows the last one after a quarter of a second at the least, and after ten times what drawing that took:
@@ -43,7 +43,7 @@ class Screen(Protocol):
     is_updated: bool  # whether it takes more than the last frame
 
     def put(self, frame: dict[str, str]) -> None:
-        """Show a frame in place of the last one."""
+        """Show a frame, replacing the last one."""
 
 
 class NotebookScreen:
@@ -55,7 +55,7 @@ class NotebookScreen:
         self._handle: Any = None
 
     def put(self, frame: dict[str, str]) -> None:
-        """Show a frame in place of the last one."""
+        """Show a frame, replacing the last one."""
         if self._handle is None:
             display: Any = import_module("IPython.display").display
             self._handle = display(frame, raw=True, display_id=True)

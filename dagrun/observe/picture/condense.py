@@ -49,7 +49,7 @@ class PictureBox:
 
     @property
     def state(self) -> str:
-        """The state that its colour stands for: the worst one."""
+        """The state that determines its colour: the worst one."""
         return min(self.states, key=lambda state: WORST.index(state) if state in WORST else len(WORST), default="")
 
 
@@ -62,7 +62,7 @@ WORST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """The boxes of a drawing, and what leads from one to another.
+    """The boxes of a drawing, and the arrows between them.
 
     Attributes:
         boxes: The boxes.

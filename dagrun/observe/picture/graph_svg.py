@@ -36,7 +36,7 @@ DARK: Final = Paper(DARK_COLOURS, DARK_INK)
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A drawing, with what is to be said about it.
+    """A drawing, with its note.
 
     Attributes:
         markup: The inside of an SVG, in pixels.
@@ -149,7 +149,7 @@ class _Artist:
         )
 
     def box(self, place: int, box: PictureBox) -> Markup:
-        """Draw a box: symbol and name, and below it the tool, and how long it took or how many are in which state."""
+        """Draw a box: symbol and name, and below it the tool, and its duration or the counts of states."""
         x, y = self._corner(self._layout.places[place])
         look = look_of(box.state)
         line, area = self._paper.kinds[look.kind]

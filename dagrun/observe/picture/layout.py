@@ -139,7 +139,7 @@ def _grouped(parts: list[_Component]) -> list[_Component]:
 
 
 def _pack(parts: Sequence[_Component], shape: float) -> list[tuple[float, float]]:
-    """Return the left upper corner of each part: in rows from left to right, about as wide as *shape* says."""
+    """Return the upper left corner of each part: in rows from left to right, with the width given by *shape*."""
     area = sum((part.columns + 0.3) * (part.rows + 0.5) for part in parts)
     width = max((_LEAST_WIDTH, math.sqrt(area * shape), *(part.columns for part in parts)))
     corners: list[tuple[float, float]] = []
@@ -196,7 +196,7 @@ class _Grid:
             self._chains[a, b] = chain
 
     def _first_order(self) -> list[list[int]]:
-        """Return the layers, each in the order of a depth-first walk, which keeps what belongs together together."""
+        """Return the layers, each in the order of a depth-first walk, which keeps related boxes together."""
         rows: list[list[int]] = [[] for _ in range(max(self._layer, default=-1) + 1)]
         seen = [False] * len(self._layer)
         for start in sorted(range(self._count), key=lambda box: (self._layer[box], box)):
@@ -260,7 +260,7 @@ class _Grid:
     # Rows -------------------------------------------------------------------------------------------------
 
     def _move(self) -> None:
-        """Give each box a row: near its neighbours, in the order of its layer, and without overlap."""
+        """Assign each box a row: near its neighbours, in the order of its layer, and without overlap."""
         offsets = [self._packed(row) for row in self._rows]
         middle = max((row[-1] for row in offsets if row), default=0.0) / 2
         for row, offset in zip(self._rows, offsets, strict=True):
@@ -304,7 +304,7 @@ class _Grid:
 
 
 def _layers(count: int, edges: list[Edge]) -> list[int]:
-    """Return the layer of each box: the longest path to it; a box that waits for none stands next to what it feeds."""
+    """Return the layer of each box: the longest path to it; a source stands next to its nearest dependent."""
     after: list[list[int]] = [[] for _ in range(count)]
     degree = [0] * count
     for a, b in edges:

@@ -1,4 +1,4 @@
-"""The time axis of a drawing: round figures, idle stretches that are drawn short, and what ran at once."""
+"""The time axis of a drawing: round figures, shortened idle stretches, and the number of concurrent calls."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TimeScale:
 
 
 def idle_stretches(view: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """Return the stretches of over a fifth of the run in which neither a call nor the planner was at work.
+    """Return the stretches of over a fifth of the run without a call or a planner at work.
 
     There are none if they are less than half of the run, or all of it.
     """
@@ -97,7 +97,7 @@ def tick_text(at: float, length: float) -> str:
 
 
 def running_at_once(view: Mapping[str, Any]) -> list[tuple[float, int]]:
-    """Return the curve of how many calls ran at once: the times at which it changes, and its value from then on."""
+    """Return the number of concurrent calls over time: the times at which it changes, and its value from then on."""
     turns: dict[float, int] = {}
     for step in view["steps"]:
         for call in step["attempts"]:

@@ -1,4 +1,4 @@
-"""Reports of runs: a view in; a page, a picture or a text out. Whatever is in them comes from the view.
+"""Reports of runs: a view in; a page, a picture or a text out. The view has all their content.
 
 The page is one file that loads nothing. It can be read without its script and without its style sheet, and everything
 in it that comes from models is text. Equal views give equal bytes.

@@ -24,7 +24,7 @@ def text(value: str) -> str:
 
 
 def markdown(view: Mapping[str, Any]) -> str:
-    """Return the report as Markdown: what went wrong first, then the graph, if it is small, and the longest steps."""
+    """Return the report as Markdown: failures first, then the graph, if it is small, and the longest steps."""
     return "\n".join(_lines(view)) + "\n"
 
 

@@ -122,7 +122,7 @@ def _made_by(view: Mapping[str, Any]) -> Markup:
 
 
 def packed(view: Mapping[str, Any]) -> str:
-    """Return what the script needs of a view: JSON without empty fields, compressed, as base64."""
+    """Return the view's data for the script: JSON without empty fields, compressed, as base64."""
     at, folds = view["at"], idle_stretches(view)
     curve = thinned(running_at_once(view), TimeScale(at, folds), 400)
     data = {

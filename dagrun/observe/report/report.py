@@ -62,7 +62,7 @@ class ReportStyle:
 
 
 def form_of(name: str) -> str:
-    """Return the form that the ending of a file name stands for; empty if it stands for none."""
+    """Return the format for the ending of a file name; empty if there is none."""
     return next((form for ending, form in ENDINGS.items() if name.lower().endswith(ending)), "")
 
 

@@ -1,4 +1,4 @@
-"""The sections of a report page, in plain HTML: each returns its markup, or nothing if there is nothing to say."""
+"""The sections of a report page, in plain HTML: each returns its markup, or nothing if it is empty."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run_look(view: View) -> Look:
 
 
 def is_plan(view: View) -> bool:
-    """Whether the view is that of a plan that has not run."""
+    """Whether the view shows a plan that has not run."""
     return bool(view["run"]["stand"] == "plan")
 
 
@@ -61,7 +61,7 @@ def _clock(at: float | None) -> str:
 
 
 def header(view: View, title: str) -> Markup:
-    """Return the head of the page: how the run stands, what it was for, and its figures."""
+    """Return the head of the page: the state of the run, its goal, and its figures."""
     run, look = view["run"], run_look(view)
     badge = tag("span", f"{look.symbol} {look.word}", class_=f"badge {look.kind}")
     goal = title or run["goal"] or (f"Run {run['id']}" if run["id"] else "A plan that has not run")
@@ -78,7 +78,7 @@ def header(view: View, title: str) -> Markup:
 
 
 def cut_off(run: View) -> Markup | None:
-    """Say of a run that was cut off how it goes on; return nothing about any other."""
+    """Return how to continue a run that was cut off; nothing for any other."""
     if run["stand"] != "interrupted":
         return None
     running = run["counts"].get("running", 0)
@@ -171,7 +171,7 @@ def _ceilings(ceilings: list[View]) -> Markup | None:
 
 
 def _amount(name: str, figure: float) -> str:
-    """Write what is used of a ceiling, or the ceiling itself, in its unit."""
+    """Format the used amount of a ceiling, or the ceiling itself, in its unit."""
     if name == "max_seconds":
         return seconds_text(figure)
     return f"{figure:,.4f}".rstrip("0").rstrip(".")
@@ -181,7 +181,7 @@ def _amount(name: str, figure: float) -> str:
 
 
 def wrong(view: View) -> Markup:
-    """Return what went wrong: each failed step, why, what was decided about it, and what was skipped because of it.
+    """Return the failures: each failed step, the reason, the decision, and the steps skipped because of it.
 
     Of a plan that has not run, it is what its check has found.
     """
@@ -207,7 +207,7 @@ def wrong(view: View) -> Markup:
 
 
 def _call_words(call: View) -> str:
-    """Say why a planner gave no answer, or handed on to the next one of its ladder."""
+    """Return why a planner returned no answer, or passed the request on to the next planner."""
     handed_on = f"handed on {call['handed_on']}" if call["handed_on"] else ""
     return handed_on if call["fault"] in handed_on else "; ".join(filter(None, (call["fault"], handed_on)))
 
@@ -301,7 +301,7 @@ def answer(view: View) -> Markup:
 
 
 def value_block(shown: View) -> Markup:
-    """Return a value as it is shown."""
+    """Return the markup of a value."""
     value = shown["$value"]
     for reason in ("unavailable", "hidden"):
         if reason in value:
@@ -324,7 +324,7 @@ def value_block(shown: View) -> Markup:
 
 
 def changes(view: View) -> Markup:
-    """Return the changes of the plan: why, who, the difference, and what ran on meanwhile."""
+    """Return the changes of the plan: the reason, the author, the difference, and the steps that ran on."""
     real = [change for change in view["revisions"] if not change["is_draft"]]
     if not real:
         return NOTHING
@@ -364,7 +364,7 @@ def _ran(steps: list[int], what: str, view: View) -> Markup | None:
 
 
 def questions(view: View) -> Markup:
-    """Return what people were asked, and what they answered."""
+    """Return the questions to people, and their answers."""
     if not view["questions"]:
         return NOTHING
     rows = [_question(question) for question in view["questions"][:MAX_ROWS]]
@@ -398,7 +398,7 @@ def table(heads: Iterable[str], rows: Iterable[Markup]) -> Markup:
 
 
 def cost(view: View) -> Markup:
-    """Return calls, time and usage by tool, and those of the planner."""
+    """Return calls, time and usage by tool, and of the planner."""
     rows: dict[str, list[float]] = {}
     unpriced: Counter[str] = Counter()
     for step in view["steps"]:
@@ -437,7 +437,7 @@ def cost(view: View) -> Markup:
 
 
 def log(view: View) -> Markup:
-    """Return the log: rare events, and what did not go well."""
+    """Return the log: rare events and failures."""
     lines = view["log"]
     if not lines:
         return NOTHING
@@ -455,7 +455,7 @@ def log(view: View) -> Markup:
 
 
 def legend(view: View) -> Markup:
-    """Return what the symbols, colours and lines mean, as far as they occur."""
+    """Return the meaning of the symbols, colours and lines that occur."""
     states = dict.fromkeys(step["state"] for step in view["steps"])
     order = [state for state in STATES if state in states]
     parts = [

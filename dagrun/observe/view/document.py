@@ -143,7 +143,7 @@ def last_time(graph: LiveGraph, history: History) -> float:
 
 
 def question_views(graph: LiveGraph, history: History) -> list[QuestionView]:
-    """Return every question of a run, with its answer, redacted for whoever reads about the run."""
+    """Return every question of a run, with its answer, redacted for readers."""
     shown = graph.plan.redactor
     return [
         {  # type: ignore[typeddict-item]

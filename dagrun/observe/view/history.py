@@ -1,4 +1,4 @@
-"""What the rare events of a run say about time: questions, requests to the planner, pauses, reviews.
+"""Time spans from the rare events of a run: questions, requests to the planner, pauses, reviews.
 
 The nodes of a graph know when their calls began and ended. Everything else that explains why a step waited is in
 `LiveGraph.rare`, from which `History` reads it, once, also while the run goes on.
@@ -31,7 +31,7 @@ class Span:
 
 @dataclass(slots=True)
 class PastQuestion:
-    """A question to a person, and what became of it."""
+    """A question to a person, and its end."""
 
     question: Question
     open: Span
@@ -41,7 +41,7 @@ class PastQuestion:
 
 @dataclass(slots=True)
 class PlannerWork:
-    """The planner at work, from the request until its end."""
+    """One request to the planner, from its beginning to its end."""
 
     kind: str
     number: int
@@ -63,7 +63,7 @@ class ReplanWait:
 
 @dataclass(slots=True)
 class Pause:
-    """A time in which the run was suspended: when, in the run, and from when to when, in seconds since 1970."""
+    """A suspension of the run: its time in the run, and its beginning and end in seconds since 1970."""
 
     at: float
     began: float
@@ -92,7 +92,7 @@ class Origins:
 
 
 class History:
-    """What the rare events of one run say. Call `read` to take in those that are new.
+    """The history of one run from its rare events. Call `read` to add new ones.
 
     Args:
         graph: The state of the run.
@@ -151,7 +151,7 @@ class History:
         return None if self.began is None else self._zero + at
 
     def asked_about(self, step: str) -> list[PastQuestion]:
-        """Return the questions about *step*; an empty id stands for the run."""
+        """Return the questions about *step*; an empty id means the run."""
         return self._asked.get(step, [])
 
     def end_of(self, node: Node) -> float | None:
@@ -259,7 +259,7 @@ class History:
                     self.frozen[-1].end = min(self.frozen[-1].end, event.at)
 
     def _work(self, request: int) -> PlannerWork:
-        """Return the work for a request; the last, if the event does not say which one it belongs to."""
+        """Return the work for a request; the last, if the event does not name its request."""
         found = (work for work in reversed(self.planner) if work.kind == "replan" and work.number == request)
         return next(found, self.planner[-1])
 
@@ -269,13 +269,13 @@ class History:
 
 
 def person_spans(history: History, node: Node) -> Iterator[Span]:
-    """Yield the times in which a person was asked about *node*."""
+    """Yield the times of questions about *node*."""
     yield from (asked.open for asked in history.asked_about(node.id))
     if node.parent is not None:
         yield from (asked.open for asked in history.asked_about(node.parent.id))
 
 
 def pause_spans(history: History, node: Node) -> Iterator[Span]:
-    """Yield the times in which a person looked at what a step gave that *node* needs."""
+    """Yield the times in which a person reviewed the output of a step that *node* depends on."""
     for need in node.plan.depends_on if history.questions and node.parent is None else ():
         yield from (asked.open for asked in history.asked_about(need) if asked.question.kind is Asked.PAUSE)

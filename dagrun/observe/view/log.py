@@ -1,4 +1,4 @@
-"""The log of a view: the chronicle without what went as it should."""
+"""The log of a view: the chronicle without routine events."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def log_of(graph: LiveGraph, history: History) -> tuple[list[LogView], int]:
 
 
 def _is_usual(event: Event, drafts: Sequence[Span]) -> bool:
-    """Whether an event is nothing to tell: the planner is called, or a step of the first plan has arrived."""
+    """Whether an event is routine: the planner is called, or a step of the first plan has arrived."""
     is_draft = isinstance(event, Spliced) and any(span.start <= event.at <= span.end for span in drafts)
     return is_draft or isinstance(event, PlannerAsked)
 

@@ -1,4 +1,4 @@
-"""The critical path as it really went: back from the step that ended last, over what made each step ready."""
+"""The critical path as it happened: back from the last step to end, over the step that made each one ready."""
 
 from __future__ import annotations
 

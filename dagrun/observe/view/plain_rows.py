@@ -1,4 +1,4 @@
-"""Steps of which there is nothing to say but when: short rows, as most steps of most runs need no more.
+"""Short rows for steps that have only times: most steps of most runs.
 
 A row has the number of a step, when it was ready, how long it waited until it began, and how long its call took: as
 many of these as there are, in whole microseconds since the start of the run. The rest follows from those, from what
@@ -95,7 +95,7 @@ class PlainRows:
 
 
 def _is_plain(node: Node, call: Attempt) -> bool:
-    """Return whether a step was called once, and still runs, or has succeeded with nothing else to say."""
+    """Return whether a step was called once, and still runs, or has succeeded without further facts."""
     if call.number != 1 or call.hedge is not None or call.tool != node.plan.step.tool:
         return False
     outcome = call.outcome

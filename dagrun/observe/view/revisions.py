@@ -1,4 +1,4 @@
-"""The changes of a plan in a view, with what ran on meanwhile; and the planner's work."""
+"""The changes of a plan in a view, with the steps that ran on; and the planner's work."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Meanwhile:
         yield from (call[2] for call in self._by_start[first:last])
 
     def ended(self, since: float, until: float) -> Iterator[Node]:
-        """Yield the steps of which a call succeeded between the two."""
+        """Yield the steps with a call that succeeded between the two times."""
         first, last = bisect_right(self._ends, since), bisect_right(self._ends, until)
         yield from (call[2] for call in self._by_end[first:last])
 
@@ -159,7 +159,7 @@ def planner_views(history: History, redactor: Redactor) -> list[PlannerView]:
 
 
 def _handed_on(event: HandedOn | None, redactor: Redactor) -> str:
-    """Say why a planner of a ladder has handed on after a call, and to which planner; empty if it has not."""
+    """Return why a planner of a fallback chain passed a request on, and to which planner; empty if it did not."""
     if event is None:
         return ""
     why = redactor.text(event.reason) or event.why.replace("_", " ")

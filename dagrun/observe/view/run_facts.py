@@ -1,4 +1,4 @@
-"""The run as a whole, for a view: its figures, ceilings, answer and standing."""
+"""The run as a whole, for a view: its figures, ceilings, answer and state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDED: Final = "ended"
 
 
 def stand_of(graph: LiveGraph, history: History, *, is_alive: bool) -> str:
-    """Return where a run stands; *is_alive* says whether a process carries it out."""
+    """Return the state of a run; *is_alive*: whether a process runs it."""
     if graph.status is None:
         return RUNNING if is_alive else INTERRUPTED
     if history.pauses and history.pauses[-1].ended is None:
@@ -118,7 +118,7 @@ def slots_of(graph: LiveGraph, slots: Slots) -> dict[str, list[int]]:
 
 
 def _ceilings(graph: LiveGraph, tokens: int, cost: float, makespan: float) -> Iterator[CeilingView]:
-    """Yield the ceilings of the policy, and what is used of each."""
+    """Yield the ceilings of the policy, and the used amount of each."""
     policy = graph.plan.policy
     calls = Counter(call.tool for node in graph.nodes.values() for call in node.attempts)
     hedges = Counter(call.tool for node in graph.nodes.values() for call in node.attempts if call.hedge is not None)

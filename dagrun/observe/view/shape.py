@@ -15,7 +15,7 @@ VIEW_VERSION: Final = 1
 
 
 class ShownValue(TypedDict, total=False):
-    """A value, as far as it is shown: its JSON text, or why there is none.
+    """A displayed value: its JSON text, or why there is none.
 
     `json` is the text, and *cut* says that it is only the beginning; `bytes` and `sha256` (its first 12 digits) are
     those of the whole redacted text. `planned` marks arguments as the plan has them, with references not filled in.
@@ -40,7 +40,7 @@ ValueView = TypedDict("ValueView", {"$value": ShownValue})
 
 
 class CeilingView(TypedDict):
-    """A ceiling of the policy: what is used, and reserved by calls that run now."""
+    """A ceiling of the policy, with its used amount and the reservations of running calls."""
 
     name: str
     used: float
@@ -217,7 +217,7 @@ class PlannerCallView(TypedDict):
 
 
 class PlannerView(TypedDict):
-    """The planner at work: at the first plan (``draft``), or at a change (``replan``)."""
+    """One request to the planner: for the first plan (``draft``), or for a change (``replan``)."""
 
     kind: str
     number: int
@@ -230,7 +230,7 @@ class PlannerView(TypedDict):
 
 
 class QuestionView(TypedDict):
-    """A question to a person, with the answer. `why_void` says why it needed no answer."""
+    """A question to a person, with the answer; `why_void` is the reason why it needed none."""
 
     id: str
     kind: str
@@ -265,7 +265,7 @@ class LogView(TypedDict):
 
 
 class LeftOut(TypedDict):
-    """What is not in the view, for its size: values that were cut or not asked for, lines of the log."""
+    """The parts left out of the view for its size: values that were cut or not requested, lines of the log."""
 
     values: int
     log: int

@@ -58,7 +58,7 @@ class StepWriter:
         return whole  # type: ignore[return-value]
 
     def changing(self, node: Node) -> dict[str, Any]:
-        """Return what may change in a step while the run goes on, without the values."""
+        """Return the variable fields of a step in a running run, without the values."""
         ended, extra = node.ended, node.extra
         is_default = node.latest is not None and node.latest.decision is not None
         return {
@@ -79,7 +79,7 @@ class StepWriter:
         }
 
     def shape(self, node: Node) -> dict[str, Any]:
-        """Return what a drawing of the graph needs of a step, but for its name and tool."""
+        """Return the fields of a step that a drawing of the graph needs, except its name and tool."""
         extra = node.extra
         begun = node.attempts[0].started if node.latest is not None else node.expanded
         return {

@@ -38,13 +38,13 @@ class ValueWriter:
         self.left_out = 0
 
     def stored(self, value: Stored) -> ValueView:
-        """Return a stored value as it is shown."""
+        """Return the displayed form of a stored value."""
         if type(value) is Unavailable:
             return {"$value": {"unavailable": self._redactor.text(value.reason)}}
         return self._left_out() if not self._limit else self.plain(decode(value))
 
     def plain(self, value: Any, **facts: Any) -> ValueView:
-        """Return plain JSON as it is shown, with further *facts*."""
+        """Return the displayed form of plain JSON, with further *facts*."""
         if not self._limit:
             return self._left_out()
         view = shown_value(value, self._redactor, self._limit, **facts)
@@ -52,7 +52,7 @@ class ValueWriter:
         return view
 
     def arguments(self, node: Node) -> ValueView | None:
-        """Return the arguments of the last call of *node*, filled in again; or as they are planned."""
+        """Return the arguments of the last call of *node*, filled in again; or its planned arguments."""
         if not self._limit:
             return self._left_out() if node.plan.step.args else None
         if node.latest is None:
@@ -72,7 +72,7 @@ class ValueWriter:
 
 
 def shown_value(value: Any, redactor: Redactor, limit: int, **facts: Any) -> ValueView:
-    """Return plain JSON as it is shown: redacted, then cut to *limit* characters; with further *facts*."""
+    """Return the displayed form of plain JSON: redacted, then cut to *limit* characters; with further *facts*."""
     shown = redactor.value(value)
     if shown == HIDDEN:
         return {"$value": {"hidden": HIDDEN}}
@@ -107,7 +107,7 @@ def shortened(view: RunView, values: Values) -> RunView:
 
 
 def without(part: Any, redactor: Redactor) -> Any:
-    """Return a part of a view in which every text is redacted once more."""
+    """Return a part of a view with every text redacted again."""
     match part:
         case str():
             return redactor.text(part)

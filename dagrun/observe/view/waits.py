@@ -131,7 +131,7 @@ class Waits:
         return None if self._history.questions and self._may_be_asked_about(node) else due
 
     def _plain_end(self, node: Node) -> float | None:
-        """Return what `_due` does for a step that needs no for_each, is no element, and was called once at most."""
+        """Return the result of `_due` for a step that needs no for_each, is no element, and was called once at most."""
         ends, at = self._ends, self._brought.get(node.id, _FIRST)[1] if self._brought else 0.0
         for id_ in node.plan.depends_on:
             if id_ not in ends:
@@ -180,7 +180,7 @@ class Waits:
         return wait
 
     def _layers(self, node: Node, start: float, delay: float, people: list[Span]) -> list[Layer]:
-        """Return what may explain a stretch in which *node* did not run, in the order of precedence."""
+        """Return the possible reasons for a stretch in which *node* did not run, in the order of precedence."""
         is_first = node.latest is None or start < node.attempts[0].started
         layers: list[Layer] = []
         if asked := [*people, *(pause_spans(self._history, node) if is_first else ())]:
@@ -192,13 +192,13 @@ class Waits:
         return layers
 
     def _planner_layers(self, planner: list[Span]) -> list[Layer]:
-        """Return the layers of a planner at work: while a person looks at its patch, that is what is waited for."""
+        """Return the layers of a planner at work: while a person reviews its patch, the wait is for the person."""
         patches = [asked.open for asked in self._history.asked_about("")]
         looked = [Span(max(p.start, q.start), min(p.end, q.end)) for p in planner for q in patches]
         return [("person", looked), ("planner", planner)] if looked else [("planner", planner)]
 
     def _counts(self, wait: Wait, node: Node) -> bool:
-        """Whether a wait is worth telling; say which limit it was for."""
+        """Whether a wait is long enough to report; determine the limit it was for."""
         if wait.start > self._at:
             return False
         if wait.reason != "slot":
@@ -233,7 +233,7 @@ class Waits:
         return None if node.state.is_settled and self._was_barred(node) else at
 
     def _end_for(self, node: Node, need: Node) -> float | None:
-        """Return when *node* had what it needs of *need*: of a for_each perhaps single elements, or their number."""
+        """Return when *node* had its input from *need*: of a for_each perhaps single elements, or their number."""
         elements = elements_for(need, node.plan) if need.children is not None else None
         if elements is None:
             return self._history.end_of(need)
@@ -249,7 +249,7 @@ class Waits:
         )
 
     def _gaps(self, node: Node, due: float, end: float) -> Iterator[tuple[float, float, float]]:
-        """Yield the stretches in which *node* did not run, each with the back-off that it began with."""
+        """Yield the stretches in which *node* did not run, each with its back-off at the beginning."""
         since, delay = due, 0.0
         begins = node.attempts if node.expanded is None else ()
         for attempt in begins:
@@ -280,7 +280,7 @@ class Waits:
                 yield wait.at
 
     def _blocked(self, node: Node, due: float | None) -> Iterator[Wait]:
-        """Yield the waits for the planner that were over before *node* was due: its other needs had ended by then."""
+        """Yield the waits for the planner that ended before *node* was due: its other dependencies had ended then."""
         for wait, chain in self._behind.get(node.id, ()):
             others = self._latest_end(node, (id_ for id_ in node.plan.depends_on if id_ not in chain))
             if others is None:
@@ -296,7 +296,7 @@ class Waits:
 
 
 def _behind(graph: LiveGraph, replans: Sequence[ReplanWait]) -> dict[str, list[tuple[ReplanWait, frozenset[str]]]]:
-    """Return the steps that waited for the planner, by id: for what, and which needs of them that was about.
+    """Return the steps that waited for the planner, by id, with the dependencies concerned.
 
     Those are the step that the planner was asked about, and all that stand in its place.
     """

@@ -1,4 +1,4 @@
-"""`Watch`: the view of a run that goes on, and what has changed in it since a given event.
+"""`Watch`: the view of a running run, and its changes since a given event.
 
 It holds no events and no buffers, only the number of the last change of each step. So any number of readers can be
 served, each from its own cursor, and a reader that comes back after an hour gets what it has missed.
@@ -73,7 +73,7 @@ class Watch:
     # As an observer ---------------------------------------------------------------------------------------
 
     def on_event(self, event: Event) -> None:
-        """Take note of what an event may have changed."""
+        """Note the possible changes of an event."""
         self.take((event,))
 
     def take(self, batch: Sequence[Event]) -> None:
@@ -100,7 +100,7 @@ class Watch:
                 self._on_rare(event)
 
     def close(self) -> None:
-        """Take note that no more events will come."""
+        """Note that no more events will come."""
 
     def _mark(self, step: str) -> None:
         changed = self._changed
@@ -167,7 +167,7 @@ class Watch:
                 self._mark_around(step)
 
     def _mark_asked(self, step: str) -> None:
-        """Mark those who wait for the answer to a question: a step and its elements, or whatever waits for a patch."""
+        """Mark the steps that wait for an answer: a step and its elements, or all steps that wait for a patch."""
         if not step:
             self._mark_unsettled()
         else:
@@ -217,7 +217,7 @@ class Watch:
         )
 
     def shape(self, *, with_path: bool = False) -> dict[str, Any]:
-        """Return what a drawing of the graph needs of the view, which costs less than the whole.
+        """Return the part of the view that a drawing of the graph needs, which costs less than the whole.
 
         Args:
             with_path: Whether the critical path is in it, too; that takes a look at all that ran.
@@ -241,7 +241,7 @@ class Watch:
         return {"steps": steps, "path": path}
 
     def changes(self, after: int, at: float | None = None) -> dict[str, Any]:
-        """Return what has changed since the event number *after*, for a reader that knows the view as of then.
+        """Return the changes since the event number *after*, for a reader that has the view of that event.
 
         Args:
             after: The `seq` of the view, or of the last changes, that the reader has.
@@ -310,7 +310,7 @@ class Watch:
         return known if at is None else max(at, known)
 
     def _sync(self) -> None:
-        """Take in what has happened since a reader asked last."""
+        """Add the events since the last read."""
         self._history.read()
         nodes, first = self._graph.nodes, len(self._known)
         new = list(nodes)[first:] if len(nodes) > first else []
@@ -379,7 +379,7 @@ class _Sums:
         return self._slots.taken(self._running)
 
     def take(self, graph: LiveGraph, steps: Iterable[str]) -> None:
-        """Count some steps anew."""
+        """Recount some steps."""
         nodes, parts, counts, work = graph.nodes, self._parts, self.counts, self.work
         for id_ in steps:
             node = nodes[id_]
@@ -416,7 +416,7 @@ _NOTHING: Final[_Part] = ("", 0.0, (), _UNUSED)
 
 
 def _part(node: Node, call: Attempt, state: str, slots: Slots) -> _Part:
-    """Return what a step that was called adds to the sums."""
+    """Return the contribution of a called step to the sums."""
     outcome, ended = call.outcome, call.ended
     limits = tuple(slots.limits_of(node)) if outcome is None else ()
     if node.earlier or call.hedge is not None or (outcome is not None and (outcome.tokens or outcome.cost is not None)):

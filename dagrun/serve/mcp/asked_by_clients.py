@@ -54,7 +54,7 @@ def _form(question: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _text(question: Mapping[str, Any]) -> str:
-    """Return what the user reads: the question, and the exact call that it is about."""
+    """Return the text for the user: the question, and the exact call that it is about."""
     lines = [question["text"]]
     if question["tool"]:
         lines.append(f"Step {question['step']} calls {question['tool']} ({question['effect']}).")
@@ -69,7 +69,7 @@ def _text(question: Mapping[str, Any]) -> str:
 
 
 def answers_from(responses: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the answers in what a client has sent; a form that the user has closed answers nothing."""
+    """Return the answers in a client's message; a closed form answers nothing."""
     answers: list[Mapping[str, Any]] = []
     for question, response in responses.items():
         action = getattr(response, "action", "cancel")

@@ -1,4 +1,4 @@
-"""What a plan takes: the schema of its inputs, each typed by the arguments that it becomes; and what it does."""
+"""The parameters of a served plan: the schema of its inputs, typed by the arguments they become; its description."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Place:
         return place
 
     def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of what may stand here."""
+        """Return the JSON Schema of the values allowed here."""
         found = [schema for number, schema in enumerate(self.schemas) if schema not in self.schemas[:number]]
         if self.elements is not None:
             found.append({"type": "array", "items": self.elements.schema()})

@@ -293,7 +293,7 @@ class PlanServer:
         run_id: str | None,
         answers: list[Mapping[str, Any]] | None,
     ) -> dict[str, Any]:
-        """Carry out a call; or let its run continue, if the call comes again with what the user has answered."""
+        """Serve a call; or continue its run, if the call is repeated with the user's answers."""
         report = context.session.report_progress
         if run_id is None or answers is None or not (one.is_run and self._offers_answers):
             return await one.handle(arguments, report)

@@ -46,12 +46,12 @@ _MOST_FAILURES: Final = 10
 
 
 class RequestRefused(DagrunError):
-    """A request cannot be carried out; the message says why, for the caller."""
+    """A request cannot be served; the message has the reason, for the caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What all runs of a server have.
+    """The settings that all runs of a server share.
 
     Attributes:
         toolbox: The tools that plans may call.
@@ -97,7 +97,7 @@ class ServedRuns:
         return check(json.dumps(plan), host.toolbox, policy=host.policy, inputs=inputs, secrets=host.secrets)
 
     async def run(self, plan: CheckedPlan, inputs: Mapping[str, Any], report: Report) -> dict[str, Any]:
-        """Carry out a plan, and return how it has ended, or what it waits for."""
+        """Run a plan, and return its end, or the questions that it waits for."""
         return await self._carried_out(self._start(plan, inputs, token_hex(8)), report)
 
     async def begin(self, plan: CheckedPlan, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class ServedRuns:
             return self._outcome(await run.result(), ())
 
     async def suspend(self) -> None:
-        """Suspend every run that goes on, and wait until its record is let go: a later server may resume it."""
+        """Suspend every open run, and wait until its record is released: a later server may resume it."""
         for run in self._engine.runs.values():
             run.suspend("the server was stopped")
         for closed in list(self._open):
@@ -268,7 +268,7 @@ def problems_of(refused: PlanRefused) -> list[dict[str, str]]:
 
 
 async def _tell(run: Run, report: Report) -> None:
-    """Tell about each step that has ended, until the run has."""
+    """Report each step that has ended, until the run has."""
     told, nodes = -1, run.graph.nodes
     async for event in run.events():
         done = len(nodes) - run.graph.unsettled

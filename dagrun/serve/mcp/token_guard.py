@@ -1,4 +1,4 @@
-"""Lets requests over HTTP in that know the token; everything else is answered before any protocol is spoken."""
+"""Passes HTTP requests with the token; all others are answered before any protocol code runs."""
 
 from __future__ import annotations
 

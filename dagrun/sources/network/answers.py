@@ -121,7 +121,7 @@ class _Identity:
 
 
 def _decoder(response: httpx.Response) -> _Decoder:
-    """Return the decoder of a body. Requests ask for no encoding, but some servers use one all the same."""
+    """Return the decoder of a body. Requests ask for no encoding, but some servers use one anyway."""
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding in ("", "identity"):
         return _Identity()
@@ -131,7 +131,7 @@ def _decoder(response: httpx.Response) -> _Decoder:
 
 
 def phrase(status: int) -> str:
-    """Return the words of a status, such as "Not Found"; empty for one that nobody knows."""
+    """Return the phrase of a status, such as "Not Found"; empty for an unknown one."""
     try:
         return HTTPStatus(status).phrase
     except ValueError:

@@ -165,7 +165,7 @@ class _Body(httpx.AsyncByteStream):
 
 @contextmanager
 def _errors_of_httpx() -> Iterator[None]:
-    """Turn errors of httpcore into errors of httpx, which have the same names."""
+    """Turn errors of httpcore into the errors of httpx with equal names."""
     try:
         yield
     except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError) as error:

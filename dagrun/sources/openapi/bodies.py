@@ -1,4 +1,4 @@
-"""Bodies of requests: what a document says about them, and how they are written.
+"""Bodies of requests: their description in a document, and how they are written.
 
 A document often offers several forms; the first of these is taken: JSON, a form with files, a form, text, one file. A
 file is an `Artifact` of the run, or a text. A field of a form is a file if its schema says so (``format: binary``, or a
@@ -291,5 +291,5 @@ def _said(body: Body, name: str) -> str:
 
 
 def _media_type(text: str) -> str:
-    """Return a media type; an artifact may say anything there, and a line more would be a header more."""
+    """Return a valid media type; an artifact may contain any text there, and a line break would add a header."""
     return text if _MEDIA_TYPE.fullmatch(text) else "application/octet-stream"

@@ -1,4 +1,4 @@
-"""What proves to a service who is calling: of the host alone, added to each request where the document wants it.
+"""Credentials for a service: from the host alone, added to each request where the document requires it.
 
 A secret goes to the place that a security scheme of the document names: a header or a parameter of the query. Flows in
 which tokens are fetched and renewed are the host's: it gives a function that returns headers.
@@ -31,7 +31,7 @@ _TOKENS: Final = ("oauth2", "openIdConnect")
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What is added to one request.
+    """The additions to one request.
 
     Attributes:
         headers: Headers by name.
@@ -68,7 +68,7 @@ class Credentials:
             self.secrets = Secrets({ANY_SCHEME: cast(AnySecret, auth)})
 
     async def proof_for(self, operation: Operation, tool: str) -> Proof:
-        """Return what is added to a request.
+        """Return the additions to a request.
 
         Args:
             operation: The operation that is called.

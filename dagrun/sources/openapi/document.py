@@ -23,7 +23,7 @@ Raw = Mapping[str, Any]
 
 
 class Unusable(ValueError):
-    """A part of the document cannot be used; the message says why."""
+    """A part of the document cannot be used; the message has the reason."""
 
 
 class Document:
@@ -148,7 +148,7 @@ def _parsed(data: bytes, origin: str, *, is_yaml: bool) -> Any:
 
 
 def base_of(document: Document, base_url: str | None) -> str:
-    """Return the address of the service, as the host says, or else the first server of the document.
+    """Return the address of the service: the host's, or else the first server of the document.
 
     Raises:
         ContractError: There is none, or it cannot be called.

@@ -142,7 +142,7 @@ class _Found:
 
 
 class _Given:
-    """What the host wants of a document.
+    """The host's options for a document.
 
     Args:
         document: The document.
@@ -207,7 +207,7 @@ class _Given:
         )
 
     def _output(self, name: str, operation: Operation) -> Output:
-        """Return the contract of what an operation returns; anything, if its schema cannot be used."""
+        """Return the output contract of an operation; any value, if its schema cannot be used."""
         try:
             read = read_schema(operation.answers, f"{name}: the output", self._document.content)
             return output_of_read(name, without_flagged(read, "writeOnly"))
@@ -300,7 +300,7 @@ def _is_number(host: str) -> bool:
 
 
 class LateOutput(Output):
-    """An output contract whose schema is read when somebody asks for it: documents have hundreds, and few are needed.
+    """An output contract whose schema is read on first use: documents have hundreds, and few are needed.
 
     Args:
         make: Makes the contract.
@@ -323,7 +323,7 @@ class LateOutput(Output):
 
     @property
     def is_made(self) -> bool:
-        """Whether somebody has asked for it."""
+        """Whether it has been used."""
         return self._made is not None
 
     def _encode(self, value: object, limit: int = MAX_VALUE_BYTES) -> Stored:

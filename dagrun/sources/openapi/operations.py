@@ -158,7 +158,7 @@ def _effect(method: str, operation: Raw, *, has_key: bool) -> Effect:
 
 
 def _merged(document: Document, shared: Any, own: Any) -> Iterable[Raw]:
-    """Return the parameters of an operation: those of its path, unless it has its own of the same name and place."""
+    """Return the parameters of an operation: its own, and the ones of its path with other names or places."""
     found: dict[tuple[str, str], Raw] = {}
     for listed in (shared, own):
         if not isinstance(listed, list):
@@ -174,7 +174,7 @@ def _merged(document: Document, shared: Any, own: Any) -> Iterable[Raw]:
 
 
 class _Parameters:
-    """Reads the parameters of one operation, those of the path first."""
+    """Reads the parameters of one operation, after the ones of its path."""
 
     def __init__(self, document: Document, path: str) -> None:
         self.in_path: dict[str, Parameter] = {}
@@ -236,7 +236,7 @@ class _Parameters:
         return self._document.followed(media).get("schema", {}), is_json
 
     def make_room(self, name: str) -> None:
-        """Give another name to the parameter that has the name of the body."""
+        """Rename the parameter that has the name of the body."""
         if name not in self.schemas:
             return
         old = self.in_path.get(name) or next(each for each in self.others if each.argument == name)
@@ -266,7 +266,7 @@ def _described(schema: Any, raw: Raw) -> Any:
 
 
 def _credential_names(document: Document) -> set[tuple[str, str]]:
-    """Return the places and names of parameters that prove who sends a request."""
+    """Return the places and names of parameters that are credentials."""
     return {
         (str(scheme.get("in")), name.lower() if scheme.get("in") == "header" else name)
         for scheme in security_schemes(document).values()

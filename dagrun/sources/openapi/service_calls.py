@@ -1,4 +1,4 @@
-"""Call an operation of an HTTP service, and say what its answer means for an effect.
+"""Call an operation of an HTTP service, and derive the state of an effect from its answer.
 
 | answer | without an effect | with an effect |
 | --- | --- | --- |
@@ -231,7 +231,7 @@ def _parts_of(parameters: tuple[Parameter, ...], arguments: Mapping[str, Any]) -
 
 
 def _url(url: str) -> httpx.URL:
-    """Return a URL whose path and query are sent as they are."""
+    """Return a URL whose path and query are sent unchanged."""
     parts = urlsplit(url)
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     return httpx.URL(
@@ -267,7 +267,7 @@ def _text(answer: ServerAnswer) -> str:
 
 
 def _retry_after(headers: httpx.Headers) -> float | None:
-    """Return the seconds that a service asks to wait. A date counts from that of the answer: its clock, not ours."""
+    """Return the seconds that a service asks to wait. A date is relative to the answer's date: its clock, not ours."""
     said = headers.get("retry-after", "")
     try:
         seconds = float(said)

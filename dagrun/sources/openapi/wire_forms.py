@@ -58,7 +58,7 @@ class Parameter:
 
 
 def filled_path(template: str, parameters: Mapping[str, Parameter], arguments: Mapping[str, Any]) -> str:
-    """Return a path with values in place of ``{name}``.
+    """Return a path with ``{name}`` replaced by values.
 
     Args:
         template: The path of the operation.
@@ -206,7 +206,7 @@ def _deep(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def part_text(value: Any) -> str:
-    """Return a single value as text; what is none, as JSON."""
+    """Return a scalar value as text; any other value as JSON."""
     match value:
         case bool():
             return "true" if value else "false"
