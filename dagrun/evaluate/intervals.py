@@ -32,7 +32,7 @@ def quantile(ordered: Sequence[float], q: float) -> float:
 
 
 def rate_interval(successes: int, of: int, confidence: float = CONFIDENCE) -> Interval:
-    """Return the interval of a rate of which *successes* of *of* trials were seen; from 0 to 1 without trials.
+    """Return the interval of a rate, for *successes* of *of* trials; from 0 to 1 without trials.
 
     Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference, J. Am. Stat. Assoc.
     22(158), 1927.
@@ -61,7 +61,7 @@ def quantile_interval(ordered: Sequence[float], q: float) -> Interval:
 
 
 def difference_interval(before: Sequence[float], after: Sequence[float], q: float) -> Interval:
-    """Return the 95 % interval of how much the quantile *q* grows from *before* to *after*, values of the same trials.
+    """Return the 95 % interval of the growth of quantile *q* from *before* to *after*, values of paired trials.
 
     Trials are drawn again in pairs, so what both have in common falls out. The draws are the same each time. Trials
     that are too few to bound the quantile (`quantile_interval`) bound no difference.
@@ -112,7 +112,7 @@ def fewest_for(confidence: float = CONFIDENCE) -> int:
 
 
 def paired_rates_interval(both: int, first: int, second: int, neither: int, confidence: float = CONFIDENCE) -> Interval:
-    """Return the interval of how much the rate of the second of two ways is above that of the first, in paired trials.
+    """Return the interval of the second variant's rate minus the first's, in paired trials.
 
     Pairs without any difference still leave an interval with a width: nothing was seen, and something may be there.
 

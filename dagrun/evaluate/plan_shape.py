@@ -1,4 +1,4 @@
-"""The shape of a plan: what is left of it without literals and names, so that plans for different values are equal.
+"""Normal form of a plan (no literals, no ids): equal for plans that differ only in values.
 
 Two plans have one shape if they call the same tools in the same order, wire them in the same way, and hold literals of
 the same kind in the same places. Ids of steps count by their place. Descriptions, confidences and estimates do not
@@ -26,7 +26,7 @@ _CONDITIONS: Final = ("when", "success")
 
 
 def references_in(value: Any) -> Iterator[str]:
-    """Yield the references of a value as text without braces, such as ``load.rows[0]``; malformed ones are left out."""
+    """Yield the references in a value, as text without braces, such as ``load.rows[0]``; malformed ones are omitted."""
     if isinstance(value, str):
         for match in HOLE.finditer(value) if "${" in value else ():
             if match.group(1) is not None and match.group().endswith("}"):
@@ -168,6 +168,6 @@ def first_plan(begun: Plan, events: Iterable[Event]) -> Plan:
 
 
 def plain_plan(plan: Plan) -> dict[str, Any]:
-    """Return the steps of a plan by id, and its output, as plain JSON without fields that say nothing."""
+    """Return the steps of a plan by id, and its output, as plain JSON without default fields."""
     shown = plan.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {"steps": {step["id"]: step for step in shown.get("steps", [])}, "output": shown.get("output")}

@@ -1,4 +1,4 @@
-"""Help for tests: a virtual clock, stand-ins for tools, and a server that plays the APIs of language models.
+"""Test helpers: a virtual clock, stubs for tools, and a server for the APIs of language models.
 
 In: a plan under test, with its tools, models or journal replaced. Out: exact times, and the calls that were made.
 

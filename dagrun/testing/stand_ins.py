@@ -1,4 +1,4 @@
-"""Stand-ins for tools: they keep the contract of a tool, and play a script in place of its function."""
+"""Stubs for tools: the contract of a tool, with a script instead of its function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dagrun.model.toolbox import AnyTool
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Takes:
-    """An act of a stand-in that takes some time, and then returns or raises.
+    """A response of a stub that takes some time, and then returns or raises.
 
     Attributes:
         seconds: The time that it takes.
@@ -25,7 +25,7 @@ class Takes:
 
 
 class StandIn:
-    """Plays a tool: it has the same name, arguments, output type and effect, and a script in place of the function.
+    """A stub of a tool: its name, arguments, output type and effect, with a script instead of the function.
 
     Args:
         tool: The tool to play.

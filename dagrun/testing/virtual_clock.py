@@ -76,7 +76,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
 
     @_clock_resolution.setter
     def _clock_resolution(self, seconds: float) -> None:
-        """Ignore what asyncio finds out about the real clock."""
+        """Ignore asyncio's measurement of the real clock."""
 
     def time(self) -> float:
         """Return the virtual seconds since the loop was made."""
@@ -84,7 +84,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def bounded(self, most: int, on_spin: Callable[[], object]) -> Iterator[None]:
-        """Call a function once if something spins: it is always ready to run, so the clock never goes on.
+        """Call a function once if code spins: it is always ready to run, so the clock never advances.
 
         No time limit ends that on a virtual clock. From the call on, turns of the loop take time, as on a real clock:
         whoever tells the spinning code to stop may give it a grace period.

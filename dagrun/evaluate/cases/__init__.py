@@ -1,4 +1,4 @@
-"""Golden tasks: cases in YAML, carried out in a world of stand-ins, and held against what is expected.
+"""Golden tasks: cases in YAML, run with stubs for tools, and compared with expectations.
 
 In: files of cases, with the tools, plans, policies and planners that they name. Out: an `Evaluation`: each trial with
 its misses, figures with intervals, and what became of gates and baselines.

@@ -1,4 +1,4 @@
-"""The fields of a file of golden tasks: what is run, in which world, and what is expected of it."""
+"""The fields of a file of golden tasks: the runs, their stubs, and the expectations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _failure(value: Any) -> Any:
 
 
 class Review(_Part):
-    """What a critic says of the value that a call returns.
+    """A critic's scripted verdict on the value of a call.
 
     Attributes:
         critic: The name of the critic.
@@ -57,7 +57,7 @@ class Review(_Part):
 
 
 class Act(_Part):
-    """What a stand-in does in one call.
+    """One scripted response of a stub.
 
     Attributes:
         when: The act is only for calls with these arguments; a part of an object is enough, unless the case is exact.
@@ -112,7 +112,7 @@ Acts: TypeAlias = Annotated[list[Act], BeforeValidator(_acts, json_schema_input_
 
 
 class PersonReply(_Part):
-    """What a person answers, and after how long.
+    """A person's scripted answer, and its delay.
 
     Attributes:
         choice: A choice of `Answer`, such as ``approve`` or ``deny``, or ``took_effect`` or ``did_not`` for a call in
@@ -132,7 +132,7 @@ class PersonReply(_Part):
     @model_validator(mode="before")
     @classmethod
     def _old_words(cls, facts: Any) -> Any:
-        """Read the words that cases of older records have for calls in doubt."""
+        """Read the choices that cases from older records use for unresolved effects."""
         if isinstance(facts, dict) and facts.get("kind") == "effect" and facts.get("choice", "approve") in _OLD_WORDS:
             return {**facts, "choice": _OLD_WORDS[facts.get("choice", "approve")]}
         return facts
@@ -153,7 +153,7 @@ Replies: TypeAlias = dict[
 
 
 class PlannerReply(_Part):
-    """What a planner answers to one request; nothing of it leaves the plan as it is.
+    """A planner's scripted answer to one request; an empty one keeps the plan.
 
     Attributes:
         about: The steps that it is asked about; empty for a goal: its first plan, or more of it.
@@ -205,7 +205,7 @@ class PlannerReply(_Part):
 
 
 class ReconcileReply(_Part):
-    """What ``reconcile`` of a tool says of a call in doubt.
+    """The scripted result of ``reconcile`` for a call with an unresolved effect.
 
     Attributes:
         step: The reply is only for calls of this step.
@@ -239,7 +239,7 @@ Reconciliations: TypeAlias = dict[
 
 
 class HostDeed(_Part):
-    """What the host does to the run while it goes on; one deed after the other.
+    """One scripted action of the host during the run; the actions follow one another.
 
     Attributes:
         after: The deed waits for the end of this step; left out, for the begin of the run.
@@ -274,7 +274,7 @@ class HostDeed(_Part):
 
 
 class StepExpectation(_Part):
-    """What is expected of one step.
+    """The expectations for one step.
 
     Attributes:
         state: The state in which it ends.
@@ -313,7 +313,7 @@ class PatchExpectation(_Part):
 
 
 class CeilingExpectation(_Part):
-    """What the run may use at most: calls of tools, tokens, cost, seconds on its clock, and calls of the planner."""
+    """The expected ceilings of a run: calls of tools, tokens, cost, seconds on its clock, and calls of the planner."""
 
     calls: Count | None = None
     tokens: Count | None = None
@@ -323,7 +323,7 @@ class CeilingExpectation(_Part):
 
 
 class Expectation(_Part):
-    """What is expected of a run.
+    """The expectations for a run.
 
     Attributes:
         status: How it ends; ``refused`` if its plan must not pass the check.
@@ -353,7 +353,7 @@ class Expectation(_Part):
 
 
 class _CaseDefaults(_Part):
-    """What a case has of its own, or from its file.
+    """The fields that a case has itself, or takes from its file.
 
     Attributes:
         policy: The limits: a TOML file, or the fields themselves.

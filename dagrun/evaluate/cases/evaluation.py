@@ -46,7 +46,7 @@ class CaseResult:
 
     @property
     def misses(self) -> list[str]:
-        """What was not as expected, a line each."""
+        """The unmet expectations, one line each."""
         several = len(self.trials) > 1
         return [f"seed {trial.seed}: {miss}" if several else miss for trial in self.trials for miss in trial.misses]
 

@@ -1,4 +1,4 @@
-"""What a case expects of a run, compared with what happened: a line for each miss."""
+"""The expectations of a case, compared with its run: one line for each miss."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _GRACE: Final = 1.0  # seconds in which a critic that is told to stop may clean 
 
 
 def misses_of(expected: Expectation, trial: Trial, objection: str = "") -> list[str]:
-    """Return what was expected of a trial and is not so, a line each.
+    """Return the misses of a trial, one line each.
 
     Args:
         expected: The expectation.
@@ -49,7 +49,7 @@ def misses_of(expected: Expectation, trial: Trial, objection: str = "") -> list[
 
 
 def unmet_by(expected: Expectation, trial: Trial, objection: str = "") -> list[str]:
-    """Return what an expectation itself says and is not so; see `misses_of`, which also names calls of no world."""
+    """Return the misses of an expectation alone; see `misses_of`, which also names unmatched calls."""
     misses: list[str] = []
     if trial.status in ("hung", "error") or (expected.status is not None and trial.status != expected.status):
         wanted = expected.status or "an end"
@@ -194,7 +194,7 @@ def _ceilings(expected: CeilingExpectation, trial: Trial) -> Iterator[str]:
 
 
 async def objection_to(trial: Trial, judge: JudgeAnswer | None, critic: str | None) -> str:
-    """Return what a critic has to say against the answer of a trial, or an empty text.
+    """Return a critic's objection to the answer of a trial, or an empty text.
 
     A trial whose critic spins on a virtual clock is hung. A critic that waits has no limit: it may ask a server.
 

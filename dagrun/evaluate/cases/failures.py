@@ -1,4 +1,4 @@
-"""The failures that a stand-in raises, by the names that files of cases use; and those of a record in these words."""
+"""Failures that stubs raise, by their names in files of cases; and recorded failures in these names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HttpStatusError(Exception):
 
 
 def _exception(text: str) -> Exception:
-    """Return an exception that is called as the text says, if it begins with the name of a class."""
+    """Return an exception with the class named in the text, if it begins with one."""
     name, sign, rest = text.partition(": ")
     if not (sign and name.isidentifier() and name[:1].isupper()):
         return RuntimeError(text or "something is broken")
@@ -63,7 +63,7 @@ _STATUSES: Final = {ErrorKind.RATE_LIMITED: 429, ErrorKind.SERVER: 503}
 
 
 def is_failure(said: Any) -> bool:
-    """Whether *said* names a failure that `failure_of` can make."""
+    """Whether *said* is a failure that `failure_of` can make."""
     if isinstance(said, dict):
         if len(said) != 1:
             return False
@@ -86,7 +86,7 @@ def _status(name: Any) -> Any:
 
 
 def failure_of(said: Any) -> BaseException:
-    """Make the exception that *said* stands for.
+    """Make the exception named by *said*.
 
     Args:
         said: A name such as ``timeout``, an HTTP status, one of both with a text (``{tool_error: gone}``), or a whole

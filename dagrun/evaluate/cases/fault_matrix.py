@@ -1,4 +1,4 @@
-"""The fault matrix of a case: each tool is broken in each way, once and always, and some promises hold all the same.
+"""The fault matrix of a case: each tool fails with each fault, once and always, and some promises must still hold.
 
 What a broken run comes to is up to its plan, its policy and its planner. A cell of the matrix asks only what no fault
 may change: the run ends; no effect is asked for again while it may have taken place; nothing is called with what a
@@ -76,7 +76,7 @@ class Cell:
 
 
 async def matrix_misses(good: Trial, play: Callable[[Bend], Awaitable[Trial]]) -> tuple[int, list[str]]:
-    """Break each tool that *good* has called in each way; return the number of cells, and what did not hold in which.
+    """Make each tool that *good* has called fail with each fault; return the number of faults, and the broken promises.
 
     Args:
         good: The case as it goes without a fault.
@@ -92,7 +92,7 @@ async def matrix_misses(good: Trial, play: Callable[[Bend], Awaitable[Trial]]) -
 
 
 def broken_promises(good: Trial, bad: Trial, hit: set[str]) -> Iterator[str]:
-    """Yield what a run with a fault did that no fault may bring about.
+    """Yield the promises that a run with a fault has broken.
 
     Args:
         good: The case without the fault.
@@ -114,7 +114,7 @@ def broken_promises(good: Trial, bad: Trial, hit: set[str]) -> Iterator[str]:
 
 
 def _by_key(trial: Trial) -> Iterator[tuple[str, list[StandInCall]]]:
-    """Yield the calls with effects, by their idempotency keys; not of tools that can say what became of a call."""
+    """Yield the calls with effects, by idempotency key, except those of tools with ``reconcile``."""
     found: dict[str, list[StandInCall]] = {}
     for call in trial.world.calls:
         if call.tool.effect is Effect.EFFECTFUL and call.tool.name not in trial.world.reconcile:

@@ -1,4 +1,4 @@
-"""Gates: what a file of cases must reach, as numbers or against a baseline; and where it has become worse."""
+"""Gates: the figures that a file of cases must reach, as numbers or against a baseline; and regressions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dagrun.model.toolbox import hint
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """What became of one line of a gate.
+    """The result of one line of a gate.
 
     Attributes:
         name: The figure.

@@ -1,4 +1,4 @@
-"""Load what a file of golden tasks names: tools, policies, planners, plans."""
+"""Load the tools, policies, planners and plans that a file of golden tasks names."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ReadyCase:
 
     @property
     def id(self) -> str:
-        """The name of the case, with that of its file."""
+        """The name of the case, including its file."""
         return f"{self.file.name}:{self.case.id}"
 
     @property
@@ -75,7 +75,7 @@ class ReadyCase:
 
 @dataclass(frozen=True, slots=True)
 class CaseHost:
-    """What the program around the cases lends them.
+    """The settings that the host program provides for cases.
 
     Attributes:
         tools: Returns the tools of a file that names none; `None` if such files are refused.
@@ -89,7 +89,7 @@ class CaseHost:
 
 
 def load_cases(path: Path, host: CaseHost, only: Sequence[str] = ()) -> tuple[CaseFile, list[ReadyCase]]:
-    """Read a file of cases, and load what it names.
+    """Read a file of cases, and load the parts it names.
 
     Modules are looked for where Python looks, then in the current directory, then in the folder of the file.
 
@@ -123,7 +123,7 @@ def load_cases(path: Path, host: CaseHost, only: Sequence[str] = ()) -> tuple[Ca
 
 
 def _merged(file: CaseFile, case: Case) -> Case:
-    """Return *case* with what its file says for all cases, where the case does not say something else."""
+    """Return *case*, completed with the settings of its file."""
     said = case.model_fields_set
     shared = {
         name: getattr(file, name)
@@ -141,7 +141,7 @@ def _merged(file: CaseFile, case: Case) -> Case:
 
 
 class _Loader:
-    """Loads what a file of cases names.
+    """Loads the parts that a file of cases names.
 
     Args:
         path: The file.
@@ -207,7 +207,7 @@ class _Loader:
             raise CasesRefused([f"{source}: {explain(error)}"]) from None
 
     def _planner(self, case: Case) -> Callable[[CaseWorld], Planner | None]:
-        """Return what makes the planner of a trial; it has made one, so that what is wrong is known before any run."""
+        """Return the factory of the planner; it was called once, so that its faults are known before any run."""
         target, model = case.planner, case.model
         if case.routes is not None:
             if target is not None or model is not None:
@@ -322,5 +322,5 @@ def _is_virtual(case: Case, tools: Toolbox, critics: Sequence[Any]) -> bool:
 
 
 def only_computes(case: Case, tools: Toolbox) -> bool:
-    """Whether the tools that a case names as real take no time but that of computing."""
+    """Whether all real tools of a case only compute, so that they take no other time."""
     return all(tools[name].effect is Effect.PURE for name in case.real)

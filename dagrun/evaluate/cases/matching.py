@@ -1,4 +1,4 @@
-"""Compare plain JSON with what is expected of it: equal, or equal in the parts that are named."""
+"""Compare plain JSON with an expectation: equal, or equal in the named parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find and read files of golden tasks; what is wrong with one is said with the file, the case and the place."""
+"""Find and read files of golden tasks; a fault is reported with the file, the case and the place."""
 
 from __future__ import annotations
 

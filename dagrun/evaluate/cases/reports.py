@@ -16,7 +16,7 @@ _WIDTH: Final = 80  # characters of a line of figures
 
 
 def text_of(evaluation: Evaluation) -> str:
-    """Return the evaluation as lines: each case, what was missed, the figures, and what became of the gates."""
+    """Return the evaluation as lines: each case, its misses, the figures, and the results of the gates."""
     return "\n".join(line for file in evaluation.files for line in _file_lines(file))
 
 
@@ -126,6 +126,6 @@ def _row(case: CaseResult) -> str:
 
 
 def cell(text: str) -> str:
-    """Return a text that is shown as it is in a cell of a table, whatever a run has put into it."""
+    """Return a text escaped for the cell of a table, whatever a run has put into it."""
     shown = visible(text).replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;")
     return shown.replace("`", "&#96;").replace("[", "&#91;").replace("!", "&#33;").replace("*", "&#42;")

@@ -1,4 +1,4 @@
-"""The world of a trial: stand-ins in the place of tools, which follow a script, and the list of their calls."""
+"""The stubs of a trial, which follow a script instead of calling tools, and the list of their calls."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ class StandInCall:
 
 
 class Script(Protocol):
-    """Says what a stand-in does."""
+    """The scripted responses of a stub."""
 
     def act_of(self, call: StandInCall) -> Act | str:
-        """Return what happens in *call*; or, if the script has nothing for it, the reason in a sentence."""
+        """Return the response for *call*; or, if the script has none, the reason in a sentence."""
         ...
 
 
@@ -118,7 +118,7 @@ class _Sort:
 
 
 class Series:
-    """The acts of one tool. Acts with equal *when* and *step* are a series: one act a call, the last goes on.
+    """The responses of one tool. Those with equal *when* and *step* form a series: one per call, the last repeats.
 
     Args:
         acts: The acts, in order. Of the series that fit a call, one with exactly its arguments plays, else the first;
@@ -156,7 +156,7 @@ class Series:
         yield from (number for number, (sort, _) in enumerate(self._series) if sort.fits(call))
 
     def _why_none(self, call: StandInCall) -> str:
-        """Say that there is no act for a call, and where it differs from the nearest one that there is."""
+        """Return the reason why no response fits a call, with the differences from the nearest one."""
         text = f"no act of {call.tool.name} is for the arguments {shown(call.arguments)}"
         lines, sort = min(
             (([*sort.differences(call)], sort) for sort, _ in self._series), key=lambda found: len(found[0])
@@ -171,7 +171,7 @@ def _key(arguments: Mapping[str, Any] | None) -> str:
 
 
 def scripts_of(case: Case) -> dict[str, Script]:
-    """Return what the stand-ins of a case do, by tool."""
+    """Return the scripts of the stubs of a case, by tool."""
     last: dict[str, Script] = {COMPOSE: Series(case.compose)} if case.compose else {}
     return {name: Series(acts, is_exact=case.exact) for name, acts in case.world.items()} | last
 
@@ -181,7 +181,7 @@ Bend: TypeAlias = Callable[[StandInCall, Act], Act]
 
 @dataclass(slots=True)
 class CaseWorld:
-    """The tools of one trial, and the calls that were made of them.
+    """The stubs of one trial, and their calls.
 
     Args:
         tools: The real tools, whose contracts hold.
@@ -212,7 +212,7 @@ class CaseWorld:
         return Toolbox(list(map(self._stand_in, self.tools.values())), allow=self.tools.allowed)
 
     def composer(self) -> AnyTool | None:
-        """Return what composes the answer of the run; `None` if nothing does."""
+        """Return the stub that composes the answer of the run; `None` if nothing does."""
         return self._stand_in(make_tool(_compose, name=COMPOSE, effect="read")) if COMPOSE in self.scripts else None
 
     def _stand_in(self, tool: AnyTool) -> AnyTool:
@@ -291,11 +291,11 @@ class CaseWorld:
 
 
 async def _compose(results: Any, goal: str = "") -> Any:
-    """Stand for what composes an answer; its stand-in is called in place of it."""
+    """Hold the contract of the composer; its stub is called instead."""
 
 
 def plain_arguments(tool: AnyTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that a tool is called with as plain JSON, without those that no plan says."""
+    """Return the arguments of a call as plain JSON, without those that no plan has."""
     hidden = {tool.arguments.context or _CONTEXT, *tool.arguments.deps}
     said = {name: value for name, value in arguments.items() if name not in hidden}
     plain: dict[str, Any] = to_jsonable_python(said, fallback=str, by_alias=False)
@@ -303,7 +303,7 @@ def plain_arguments(tool: AnyTool, arguments: Mapping[str, Any]) -> dict[str, An
 
 
 def called_with(tool: AnyTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a plan as a stand-in of the tool gets them; as they are, if they do not fit the tool."""
+    """Return planned arguments in the form in which a stub gets them; unchanged, if they do not fit the tool."""
     try:
         parsed = tool.arguments.parse(to_json(encode(dict(arguments))))
         stream = parsed.get(tool.arguments.stream)
@@ -314,7 +314,7 @@ def called_with(tool: AnyTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class PlayedCritic:
-    """Says of each value what the act says by which a stand-in has returned it; of any other value, that it passes.
+    """Returns the verdict scripted for the call that produced the value; passes any other value.
 
     Args:
         name: The name of the critic.
@@ -331,7 +331,7 @@ class PlayedCritic:
         return True
 
     async def review(self, step: Step, outcome: Outcome) -> Verdict:
-        """Return what the act says; see `Critic`."""
+        """Return the scripted verdict; see `Critic`."""
         for call in self._world.calls:
             is_it = call.has_returned and call.step.partition("[")[0] == step.id and id(call) not in self._seen
             if is_it and call.act is not None and call.value == outcome.output:
@@ -367,7 +367,7 @@ async def _cling() -> None:
 
 
 def _end(call: StandInCall, act: Act, context: ToolContext[Any]) -> Any:
-    """Return or raise what the act says."""
+    """Return or raise the scripted result."""
     if act.tokens is not None or act.cost is not None:
         context.report_usage(tokens=act.tokens or 0, cost=act.cost)
     if act.confidence is not None:
@@ -391,7 +391,7 @@ class _NoJson:
 
 
 def must_fit(tools: Toolbox, world: Mapping[str, Sequence[Act]]) -> Iterator[str]:
-    """Yield what is wrong with the acts of a world: tools that there are not, values that their tools cannot return."""
+    """Yield the faults of scripted responses: unknown tools, and values that their tools cannot return."""
     for name, acts in world.items():
         if name not in tools:
             yield f"world.{name}: there is no such tool{hint(name, tools)}"
@@ -407,7 +407,7 @@ def must_fit(tools: Toolbox, world: Mapping[str, Sequence[Act]]) -> Iterator[str
 
 
 def unknown_arguments(tool: AnyTool, arguments: Mapping[str, Any], place: str) -> Iterator[str]:
-    """Yield what is wrong with arguments by which calls are found: their tool does not have them."""
+    """Yield the arguments in matchers that their tool does not have."""
     known = {*tool.arguments.names, *tool.arguments.names.values()}
     if not tool.arguments.is_open:
         for name in (one for one in arguments if one not in known):

@@ -47,7 +47,7 @@ _MAX_TURNS: Final = 500_000
 
 
 class Hung(Exception):
-    """What was waited for never ends; the text says why."""
+    """An awaited event never comes; the text has the reason."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -123,7 +123,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """What the trials of a case are made of, apart from their world.
+    """The configuration of a case's trials, except the stubs.
 
     Attributes:
         case: The case.
@@ -233,7 +233,7 @@ async def end_of(call: Callable[[], Awaitable[T]], who: str, most: float | None 
 
 
 def _bounded(on_spin: Callable[[], object]) -> AbstractContextManager[None]:
-    """Call a function if something spins on a virtual clock, on which no time limit would end that."""
+    """Call a function if code spins on a virtual clock, where no time limit would end it."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:  # of trio
@@ -242,10 +242,10 @@ def _bounded(on_spin: Callable[[], object]) -> AbstractContextManager[None]:
 
 
 def letters_of(case: Case) -> CasePeople | None:
-    """Return the people who write letters to the run of a case; `None` if they are asked."""
+    """Return the people who leave answers in the inbox of a case's run; `None` if they are asked."""
     return CasePeople(case.people or {}) if case.letters else None
 
 
 def approver_of(replies: Mapping[str, Sequence[PersonReply]]) -> Approver:
-    """Return the people of a case, who are asked."""
+    """Return the approver that asks the people of a case."""
     return CasePeople(replies).answer

@@ -69,7 +69,7 @@ def faults_of_people(replies: Mapping[str, Sequence[PersonReply]], tools: Toolbo
 
 
 def _ruled(tools: Toolbox, policy: Policy) -> list[str]:
-    """Return the tools for which rules of the policy ask about the whole call of an agent, as the check does."""
+    """Return the tools with policy rules that ask about the whole call of an agent, as the check does."""
     named = {rule.tool for rule in policy.approve}
     allowed = sorted(tools.allowed)
     return [name for name in allowed if not tools[name].effect.is_free and named & {name, EVERY_TOOL}]

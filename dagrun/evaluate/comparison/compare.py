@@ -1,4 +1,4 @@
-"""Carry out the same cases by several ways, in pairs, under ceilings that hold for all runs together."""
+"""Run the cases with several variants, in pairs, under common ceilings."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Comparing:
 
     @property
     def judging(self) -> int:
-        """How many runs have an answer that a model judges, which likewise takes time and costs something."""
+        """The number of runs with an answer that a model judges, which also takes time and costs something."""
         judging = sum(ready.is_judged_by_model for ready in self._cases)
         return judging * len(self._ways) * self.comparison.runs
 
@@ -173,7 +173,7 @@ class Comparing:
                 (run_virtual if is_virtual else anyio.run)(self._rounds, cases, purse, tell)
 
     async def _rounds(self, cases: Sequence[ReadyCase], purse: _Purse, tell: Callable[[str], None]) -> None:
-        """Carry out each case once by every way, then each once more, and so on: a part of it is a fair part."""
+        """Run each case once with every variant, then again, and so on, so that any prefix is balanced."""
         comparison = self.comparison
         for number, (place, ready) in product(range(comparison.runs), enumerate(cases)):
             for name in _turned(comparison.ways, number + place):
@@ -217,7 +217,7 @@ def _load(paths: str | Path | Sequence[str | Path], host: CaseHost, only: Sequen
 
 
 def _with_planner(ready: ReadyCase, host: CaseHost) -> ReadyCase:
-    """Return a case that names no planner with that of the host, if it has one, for ways that have none."""
+    """Return a case without a planner completed with the host's, for variants that have none."""
     if host.make_planner is None or ready.means.make_planner(ready.world()) is not None:
         return ready
     make = host.make_planner
@@ -232,7 +232,7 @@ def _turned(ways: Sequence[str], number: int) -> list[str]:
 
 @dataclass(slots=True)
 class _Purse:
-    """What all runs together may use.
+    """The common budget of all runs.
 
     Attributes:
         budget: Their ceilings; `None` for none.
@@ -244,7 +244,7 @@ class _Purse:
 
     @property
     def left(self) -> dict[str, Any]:
-        """What is left, by the names of fields of a policy."""
+        """The remaining budget, by names of policy fields."""
         return {} if self.budget is None else left_of(self.budget)
 
     @property
@@ -288,7 +288,7 @@ class _JudgeMeter:
         return _JudgeCharge(self, reservation)
 
     def settle(self, reservation: Reservation, tokens: int | None, cost: float | None) -> None:
-        """Charge what a call has used; a figure that is not known is charged at its worst case."""
+        """Charge the usage of a call; an unknown figure is charged at its worst case."""
         self._ledger.settle(reservation, tokens, cost, is_reported=tokens is not None or cost is not None)
         most = reservation.called
         paid = most.max_cost if cost is None else cost
@@ -306,7 +306,7 @@ class _JudgeCharge:
 
 
 async def _sample(name: str, way: Way, ready: ReadyCase, trial: Trial, meter: _JudgeMeter) -> Sample:
-    """Hold a run against what is expected, and count what was used and what drifted."""
+    """Compare a run with its expectations, and measure its usage and drift."""
     expected = ready.case.expect
     judge = None if ready.judge is None else partial(_judged, ready.judge, meter)
     objection = await objection_to(trial, judge, expected.critic)
@@ -341,7 +341,7 @@ async def _judged(judge: JudgeAnswer, meter: _JudgeMeter, answer: Any) -> str:
 
 
 def _used(trial: Trial) -> tuple[int, float | None]:
-    """Return the tokens and the cost of a run; of one without a result, what its models were charged for."""
+    """Return the tokens and the cost of a run; without a result, the charges of its models."""
     if trial.result is not None:
         return trial.result.tokens, trial.result.cost
     charged = [event for event in trial.events if isinstance(event, ModelCharged)]

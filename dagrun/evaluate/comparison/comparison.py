@@ -1,4 +1,4 @@
-"""`WayComparison`: what came of the runs of each way, and what can be told from them about each pair of ways."""
+"""`WayComparison`: results per variant, and statistical differences per pair of variants."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class WayFigures:
 
 @dataclass(slots=True, repr=False)
 class WayComparison:
-    """Runs of the same cases by several ways.
+    """Runs of common cases with several variants.
 
     Attributes:
         ways: The names of the ways.
@@ -117,7 +117,7 @@ class WayComparison:
         )
 
     def versus(self) -> Iterator[Versus]:
-        """Yield what can be told about each pair of ways, all cases together."""
+        """Yield the differences of each pair of variants, all cases together."""
         cases = max(1, len(self.cases))
         for first, second in combinations(self.ways, 2):
             pairs = self.pairs(first, second)
@@ -126,7 +126,7 @@ class WayComparison:
 
     @property
     def verdicts(self) -> list[str]:
-        """What can be told about each pair of ways, and what cannot, a sentence or two each."""
+        """The verdict on each pair of variants, in one or two sentences each."""
         return list(map(verdict, self.versus()))
 
     def __repr__(self) -> str:

@@ -130,7 +130,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> It
 
 
 def _misses(comparison: WayComparison, way: str) -> Iterator[str]:
-    """Yield what was missed most often."""
+    """Yield the most frequent misses."""
     counts = Counter(miss for run in comparison.of(way) for miss in run.misses)
     name = shorten(way, MOST_SHOWN)
     for miss, count in counts.most_common(_MOST_MISSES):

@@ -1,4 +1,4 @@
-"""`WayDifference`: how the runs of two ways differ in one figure, with an interval, and how many runs would tell."""
+"""`WayDifference`: the difference of two variants in one figure, an interval, and the runs needed for a verdict."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class WayDifference:
 
 @dataclass(frozen=True, slots=True)
 class Versus:
-    """What can be told about a second way against a first.
+    """The differences of a second variant from a first.
 
     Attributes:
         first: The name of the first.

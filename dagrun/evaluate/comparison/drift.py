@@ -99,7 +99,7 @@ def repeated_calls(trial: Trial, *, is_agent: bool) -> int:
 
 
 def what_must_be_there(expected: Expectation) -> Expectation:
-    """Return what must be there at the end of a run that says it has succeeded: the answer, steps, calls.
+    """Return the expectations that a run claiming success must meet: the answer, steps, calls.
 
     What must *not* be, such as too many calls, is no sign of an early stop.
     """

@@ -1,4 +1,4 @@
-"""What can be told about two ways, in words; and what cannot, with the number of runs that would be needed."""
+"""Verdicts on two variants, in words; where there is none, the number of runs it needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOLD: Final = {
 
 
 def verdict(versus: Versus) -> str:
-    """Return what can be told about a pair of ways, in a sentence; and about success and time also what cannot."""
+    """Return the verdict on a pair of variants in a sentence; for success and time also a missing one."""
     first, second = (visible(shorten(name, MOST_SHOWN)) for name in (versus.first, versus.second))
     told = [_told(found) for name in _TOLD if (found := versus.differences[name]).is_told]
     open_ones = [found for name in ("success", "seconds") if not (found := versus.differences[name]).is_told]

@@ -57,7 +57,7 @@ class Way:
 
     @property
     def has_own(self) -> bool:
-        """Whether it has a planner or an agent of its own, and not that of the case."""
+        """Whether it has a planner or an agent of its own, and does not use the planner of the case."""
         return self.planner is not None or self.agent is not None
 
     def make_planner(self) -> Planner | None:
@@ -149,7 +149,7 @@ class Way:
         return await carry_out(means, world, seed, budget=budget, tools=[agent], goal=None, **asked)
 
     def is_cut(self, ready: ReadyCase, trial: Trial, left: Mapping[str, float]) -> bool:
-        """Whether an agent was ended by what was left of a budget, and not by a ceiling of its own.
+        """Whether an agent was ended by the rest of a budget, not by a ceiling of its own.
 
         An agent may use what is left, so that it is ended before the budget has anything to refuse.
 
@@ -175,12 +175,12 @@ def _ceiling_that_ended(trial: Trial) -> str:
 
 
 def _made(given: Any, method: str) -> Any:
-    """Return an object with a method, or what a function or a class makes, which may have the method, too."""
+    """Return an object with a method; else the result of calling a function or class."""
     return given if hasattr(given, method) and not isinstance(given, type) else given()
 
 
 def _agent(way: Way, ready: ReadyCase, tools: Toolbox, policy: Policy, budget: Budget | None = None) -> AnyTool:
-    """Return the agent of a way; it may use what the policy and the budget let the run use."""
+    """Return the agent of a variant, limited by the policy and the budget."""
     left = {} if budget is None else left_of(budget)
     return agent_tool(
         way.make_agent(),
@@ -195,7 +195,7 @@ def _agent(way: Way, ready: ReadyCase, tools: Toolbox, policy: Policy, budget: B
 
 
 def _answer_type(expected: Expectation) -> Any:
-    """Return the kind of answer that a case expects: a plan says it by its output, and an agent is told."""
+    """Return the type of answer that a case expects: a plan's output implies it, and an agent must be given it."""
     answer = expected.output if "output" in expected.model_fields_set else expected.contains
     kinds = {bool: bool, int: int | float, float: int | float, str: str, list: list[Any], dict: dict[str, Any]}
     named = {"object": dict, "array": list, "string": str, "integer": int, "number": float, "boolean": bool}
@@ -205,7 +205,7 @@ def _answer_type(expected: Expectation) -> Any:
 
 
 def left_of(budget: Budget) -> dict[str, Any]:
-    """Return what is left of a budget, by the names of fields of a policy."""
+    """Return the rest of a budget, by names of policy fields."""
     kinds = {Kind.TOKENS: "max_tokens", Kind.COST: "max_cost"}
     return {
         kinds[account.kind]: account.left if account.kind is Kind.TOKENS else account.shown(account.left)

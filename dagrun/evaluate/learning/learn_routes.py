@@ -36,7 +36,7 @@ _OF_ONE_RUN: Final = ("description", "expected_output")  # words about the value
 
 @dataclass(slots=True)
 class Learned:
-    """What was learned from some runs.
+    """The routes learned from some runs.
 
     Attributes:
         routes: The routes, those that were seen most often first.
@@ -124,7 +124,7 @@ def _route(good: Sequence[PlannedRun], group: Sequence[PlannedRun]) -> RouteFile
 
 
 def _key(run: PlannedRun) -> str:
-    """Return what tells a route from those of other shapes, policies and tools."""
+    """Return a key that distinguishes routes by shape, policy and tools."""
     return sha256("\n".join((run.shape, run.policy, run.contracts)).encode()).hexdigest()[:8]
 
 
@@ -140,7 +140,7 @@ def _literals(run: PlannedRun) -> Iterator[tuple[Place, Any]]:
 
 
 def _compared(condition: Any, place: Place) -> Iterator[tuple[Place, Any]]:
-    """Yield what a condition compares with, and the conditions in it."""
+    """Yield the compared values of a condition, including nested conditions."""
     if isinstance(condition, Mapping):
         for name, part in condition.items():
             if name == "value":
@@ -182,7 +182,7 @@ def _inputs_in(plan: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[s
 
 
 def _is_telling(values: Sequence[Any]) -> bool:
-    """Whether values can be told from words that every such goal has: they differ, or have digits."""
+    """Whether values can be recognised as parameters: they differ, or have digits."""
     if any(type(value) not in (str, int, float) or value == "" for value in values):
         return False
     return all(any(char.isdigit() for char in str(value)) for value in values) or len(set(values)) > 1
@@ -215,7 +215,7 @@ def _name(place: Place, taken: Collection[str]) -> str:
 
 
 def _sentence(goal: str, values: Mapping[str, Any]) -> str | None:
-    """Return a goal with the places of its parameters; `None` if two of them have the same value in it."""
+    """Return a goal with placeholders for its parameters; `None` if two parameters have equal values."""
     texts = {str(value): name for name, value in values.items()}
     if len(texts) < len(values) or any("{" in part or "}" in part for part in (goal, *texts)):
         return None

@@ -1,4 +1,4 @@
-"""`MemoryPlanner`: gives plans that worked for the same goal before, in place of asking a planner.
+"""`MemoryPlanner`: returns a plan that worked for an equal goal before, instead of asking a planner.
 
 A memory that anybody can write to is a way to give orders to later runs. So:
 
@@ -48,7 +48,7 @@ _REMEMBERED: Final = 50  # runs that have used a plan, and were handed over
 
 
 class MemoryPlanner:
-    """Gives the plan that worked for the same goal before; for any other goal, it asks another planner.
+    """Returns the plan that worked for an equal goal before; for any other goal, it asks another planner.
 
     Args:
         inner: The planner that is asked if nothing fits, and for every change of a plan. A ladder is not one: put the
@@ -83,7 +83,7 @@ class MemoryPlanner:
         self._used: dict[str, tuple[str, str]] = {}  # by run whose checks may refuse it: the key, the name of the route
 
     def revise(self, brief: Brief) -> RevisedBy:
-        """Return the stored plan for a goal that has none yet; else what the inner planner answers."""
+        """Return the stored plan for a goal without a plan; else the answer of the inner planner."""
         if brief.is_first and not brief.refused:
             plan = self._recall(brief)
             if plan is not None:
@@ -105,7 +105,7 @@ class MemoryPlanner:
         return None
 
     async def keep(self, run_id: str, *, journal: Journal) -> str:
-        """Hand a run over that has ended: its plan is stored if it may be, and one that it has used is judged.
+        """Store the plan of a run that has ended, if allowed, and judge a stored plan that it has used.
 
         This may be another process than the one that has planned the run, with the same store, policy and *key*. A run
         counts once.
@@ -233,7 +233,7 @@ def _fault(past: Replayed, policy: str) -> str:
 
 
 def _has_tools(toolbox: Toolbox | None, route: RouteFile, contracts: str) -> bool:
-    """Whether a run may call the tools of a route, and they are those of the run that it was made of."""
+    """Whether a run may call the tools of a route, with the contracts they had when it was learned."""
     names = {step["tool"] for step in route.plan["steps"]}
     if toolbox is None or not names <= toolbox.allowed:
         return False

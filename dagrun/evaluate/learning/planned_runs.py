@@ -1,4 +1,4 @@
-"""What a record says about the plan that a planner wrote for a goal, and how it went."""
+"""A recorded run of a goal: the plan that its planner wrote, and its outcome."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class PlannedRun:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What runs have in common whose plans are one route."""
+        """The key that runs with plans of one route share."""
         return self.shape, self.policy, self.contracts
 
 

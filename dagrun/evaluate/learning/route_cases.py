@@ -34,7 +34,7 @@ _KEPT: Final = ("policy", "secrets", "people", "reconcile", "exact", "world")  #
 
 
 class NoCase(Exception):
-    """There is no golden task for a route; the text says why."""
+    """There is no golden task for a route; the text has the reason."""
 
 
 def route_case(route: RouteFile, run: PlannedRun, events: Sequence[Event], file: str) -> str:
@@ -98,7 +98,7 @@ def _comments(route: RouteFile, run: PlannedRun, file: str) -> list[str]:
 
 
 def _must_pass(route: RouteFile, text: str, tools: Toolbox) -> None:
-    """Carry the case out as it was written.
+    """Run the written case.
 
     Raises:
         NoCase: Something in it is not as expected.

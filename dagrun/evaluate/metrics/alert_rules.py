@@ -1,4 +1,4 @@
-"""Alert rules: one comparison of a metric with a number, or with what it was in the period before.
+"""Alert rules: a comparison of a metric with a number, or with its value in the period before.
 
 The grammar is closed, and nothing is evaluated::
 
@@ -63,7 +63,7 @@ class AlertRule:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """What a rule says about some runs.
+    """The result of a rule for some runs.
 
     Attributes:
         rule: The rule.
@@ -150,7 +150,7 @@ class _RuleReader:
 def judge(
     rule: AlertRule, runs: Iterable[RunFigures], *, now: float, since: float | None = None, until: float | None = None
 ) -> Alert:
-    """Return what a rule says about some runs.
+    """Return the result of a rule for some runs.
 
     Args:
         rule: The rule.

@@ -1,4 +1,4 @@
-"""What each metric is: its name, its unit, its definition in a sentence, and how it is made of the figures of runs.
+"""The definition of each metric: its name, its unit, a sentence, and its computation from the figures of runs.
 
 The table is the one source for the command's help, for its output, for alert rules and for Prometheus.
 """
@@ -47,7 +47,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Definition(Generic[T]):
-    """What a metric is.
+    """The definition of a metric.
 
     Attributes:
         name: Its name, in lower case with ``_``.

@@ -1,4 +1,4 @@
-"""The values of metrics as people read them: with their units, their intervals, and what has changed."""
+"""The values of metrics for people: with units, intervals, and changes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CALL_COLUMNS: Final = (
 
 
 def text_of(figure: Figure, unit: Unit) -> str:
-    """Return a value with its unit; ``-`` if it is not known, and for a cost what is known of it."""
+    """Return a value with its unit; ``-`` if it is unknown, and for a cost its known part."""
     if figure.value is None:
         return f">= {_number(figure.low, unit)}" if figure.low is not None else UNKNOWN
     return _number(figure.value, unit)

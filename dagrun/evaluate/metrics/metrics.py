@@ -38,7 +38,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """What the records of runs say, in numbers.
+    """The metrics of recorded runs.
 
     Attributes:
         since: Runs that began before that do not count, in seconds since 1970; `None` for all.

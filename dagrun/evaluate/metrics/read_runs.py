@@ -37,7 +37,7 @@ class RecordedRuns:
 
 
 class FiguresReader:
-    """Reads the figures of all runs of a journal, again and again: only records that have changed are read anew.
+    """Reads the figures of all runs of a journal repeatedly: only changed records are read again.
 
     Args:
         journal: The journal.

@@ -101,7 +101,7 @@ def _finish(count: _Count, run_id: str, lines: Sequence[Line]) -> None:
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:
-    """Return the length of what the spans cover together."""
+    """Return the total length of the union of the spans."""
     total, last = 0.0, 0.0
     for began, ended in sorted(spans):
         total += max(0.0, ended - max(began, last))
@@ -189,7 +189,7 @@ def _began_call(count: _Count, event: Json) -> None:
 
 
 def _of_call(count: _Count, tool: str) -> tuple[Calls, Calls]:
-    """Return what is counted of a tool, and of its provider."""
+    """Return the counts of a tool, and of its provider."""
     return count.run.tools.setdefault(tool, Calls()), count.run.providers.setdefault(
         count.pools.get(tool, tool), Calls()
     )

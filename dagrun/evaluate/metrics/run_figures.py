@@ -1,4 +1,4 @@
-"""What one record says about its run, in numbers: the figures that all metrics are made of."""
+"""The figures of one recorded run, the source of all metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Calls:
     hedges_won: int = 0
 
     def use(self, tokens: int, cost: float | None) -> None:
-        """Add what one call has used; *cost* is `None` if it is not known, which matters if there are tokens."""
+        """Add the usage of one call; *cost* is `None` if unknown, which matters if there are tokens."""
         self.tokens += tokens
         self.known_cost += cost or 0.0
         self.is_cost_known = self.is_cost_known and (cost is not None or not tokens)
@@ -45,7 +45,7 @@ class Calls:
 
 @dataclass(slots=True)
 class RunFigures:
-    """One run in numbers. Times are in seconds; without the time for which the run was suspended, unless said.
+    """One run in numbers. Times are in seconds, without suspensions, unless stated otherwise.
 
     Attributes:
         run_id: The id of the run.

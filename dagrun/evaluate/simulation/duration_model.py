@@ -89,7 +89,7 @@ def _inverse(kind: str, figures: list[float]) -> Inverse | None:
 
 
 def learned_duration(durations: Durations, tool: str) -> DurationModel | None:
-    """Return what is known of the calls of a tool; `None` if no call was seen."""
+    """Return the learned durations of a tool; `None` if no call was seen."""
     count = durations.count(tool)
     if not count:
         return None

@@ -1,4 +1,4 @@
-"""How calls fail in a simulation: how often, and with what."""
+"""The failures of calls in a simulation: their rate and their kinds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _PLAYED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FailureModel:
-    """How often the calls of a tool fail, each by itself, and with what.
+    """The failure rate of the calls of a tool, independently for each call, and the kinds of failure.
 
     Attributes:
         rate: The part of the calls that fail, from 0 to 1.
@@ -95,7 +95,7 @@ def error_of(kind: str) -> Exception:
 
 
 def learned_failures(runs: Iterable[RunFigures]) -> dict[str, FailureModel]:
-    """Return how often the calls of each tool failed in recorded runs, and with what.
+    """Return the failure rates and kinds of each tool in recorded runs.
 
     The rate is 1 less the ``call_success`` of `dagrun.metrics`: what a critic did not pass counts as a failure, and a
     call that was told to stop does not count.
@@ -124,7 +124,7 @@ def _played(fault: str) -> str:
 
 
 async def failure_rates(*, journal: Journal, since: Instant = None, until: Instant = None) -> dict[str, FailureModel]:
-    """Return how often the calls of each tool fail, as the records of runs say, for `simulate`.
+    """Return the failure rates of each tool in recorded runs, for `simulate`.
 
     Args:
         journal: The journal with the records.

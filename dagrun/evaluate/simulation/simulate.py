@@ -133,7 +133,7 @@ def simulate(
 
 
 def _under(checked: CheckedPlan, policy: Policy, inputs: Inputs | None) -> CheckedPlan:
-    """Return the plan as it was checked, under another policy."""
+    """Return the checked plan, checked again under another policy."""
     return check_plan(
         checked.plan,
         checked.toolbox,
@@ -196,7 +196,7 @@ class _Rehearsal:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Drop what simulated runs log; other threads and tasks of the process log as before."""
+    """Drop the log messages of simulated runs; other threads and tasks of the process log as before."""
 
     def is_real(record: logging.LogRecord) -> bool:
         return not _IS_SIMULATED.get()
@@ -220,7 +220,7 @@ def _tools(plan: CheckedPlan) -> Iterator[tuple[CheckedStep, AnyTool]]:
 
 
 def _known(plan: CheckedPlan, world: World) -> Durations:
-    """Return what an engine knows of the tools that has carried out their calls for a while."""
+    """Return the durations that an engine would know after many calls of the tools."""
     models: dict[str, dict[str, DurationModel]] = {}
     for step, tool in _tools(plan):
         if (model := world.duration_of(step, tool)) is not None:
@@ -275,7 +275,7 @@ def _durations_in_words(plan: CheckedPlan, world: World) -> dict[str, str]:
 
 
 def _failures_in_words(plan: CheckedPlan, world: World) -> dict[str, str]:
-    """Return how often calls fail, by tool or by step; empty words for those of which nothing is known."""
+    """Return the failure rates in words, by tool or by step; an empty text where nothing is known."""
     found: dict[str, str] = {}
     for step, tool in _tools(plan):
         model = world.failure_of(step, tool)

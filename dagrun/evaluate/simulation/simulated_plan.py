@@ -48,7 +48,7 @@ _EACH: Final = _Each()
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a simulation takes in place of the real tools.
+    """The stubs of a simulation.
 
     Attributes:
         durations: How long calls take, by the id of a step or the name of a tool.
@@ -136,7 +136,7 @@ class Luck:
 
     @property
     def seed_of_run(self) -> int:
-        """The seed of what the run itself draws, such as the spread of its delays."""
+        """The seed of the run's own random draws, such as the jitter of its delays."""
         digest = blake2b(f"{self._seed}/{self._run}".encode(), digest_size=4).digest()
         return int.from_bytes(digest, "big")
 
@@ -146,7 +146,7 @@ class Luck:
         self._calls.clear()
 
     def draw(self, what: str) -> tuple[float, float]:
-        """Return two numbers between 0 and 1 for the next call that *what* names, the same each time."""
+        """Return two reproducible numbers between 0 and 1 for the next call named *what*."""
         nth = self._calls[what] = self._calls[what] + 1
         digest = blake2b(f"{self._seed}/{self._run}/{nth}/{what}".encode(), digest_size=16).digest()
         one, other = (int.from_bytes(part, "big") for part in (digest[:8], digest[8:]))
@@ -205,7 +205,7 @@ def _if_given(condition: Condition | None, step: str, world: World) -> Condition
 
 
 class _AnyArguments:
-    """Takes any arguments: a stand-in does not look at them."""
+    """Takes any arguments: a stub ignores them."""
 
     def validate_json(self, data: bytes, **_: Any) -> dict[str, Any]:
         """Return the arguments."""
@@ -225,7 +225,7 @@ _OUTPUT: Final = Output({}, encode)
 
 @dataclass(frozen=True, slots=True)
 class _StandIns:
-    """Makes the stand-ins of tools: one for each step, but one for all steps that may share results.
+    """Makes the stubs of tools: one for each step, but one for all steps that may share results.
 
     Attributes:
         world: What the tools do.
@@ -240,7 +240,7 @@ class _StandIns:
     shared: dict[tuple[Any, ...], AnyTool] = field(default_factory=dict)
 
     def of(self, step: CheckedStep, tool: AnyTool) -> AnyTool:
-        """Return the stand-in for the calls of *tool* for *step*."""
+        """Return the stub for the calls of *tool* for *step*."""
         world, names, output = self.world, (step.step.id, tool.name), self.outputs[step.step.id]
         model = world.duration_of(step, tool)
         assert model is not None, "was looked at before"
@@ -266,7 +266,7 @@ class _StandIns:
 def _play(
     luck: Luck, tool: str, model: DurationModel, failure: FailureModel | None, *, cost: float | None, output: Any
 ) -> Callable[..., Any]:
-    """Return what a stand-in does when it is called."""
+    """Return the function of a stub."""
 
     async def play(**arguments: Any) -> Any:
         context: ToolContext[object] = arguments[_CONTEXT]
@@ -295,7 +295,7 @@ def _kept(step: CheckedStep, tool: AnyTool, world: World) -> Cache | None:
 
 
 def _needs(plan: CheckedPlan) -> dict[str, Needs]:
-    """Return the paths that the plan refers to in what one call of each step returns."""
+    """Return the paths in the output of each step's call that the plan refers to."""
     found: dict[str, Needs] = {}
     for step in plan.steps.values():
         source = _list_of(step)
@@ -312,7 +312,7 @@ def _needs(plan: CheckedPlan) -> dict[str, Needs]:
 
 
 def _unite_needs(plan: CheckedPlan, world: World, needs: dict[str, Needs]) -> None:
-    """Let steps that may share results return the same: all that the plan refers to in any of them."""
+    """Give steps that may share results a common output: all paths that the plan refers to in any of them."""
     united: dict[str, Needs] = {}
     sharing = [id_ for id_, step in plan.steps.items() if _kept(step, step.tool, world) is not None]
     for id_ in sharing:

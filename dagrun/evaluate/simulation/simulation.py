@@ -1,4 +1,4 @@
-"""The result of a simulation: what the runs of a plan took, with intervals, for each variant of its policy."""
+"""The result of a simulation: the makespans of a plan's runs, with intervals, for each variant of its policy."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Variant:
         return quantile_interval(self.ordered, q)
 
     def slower_than(self, other: Variant, q: float) -> Interval:
-        """Return the 95 % interval of how many seconds the quantile *q* is above that of *other*.
+        """Return the 95 % interval of the quantile *q* in seconds minus the quantile of *other*.
 
         Both have met the same luck, run by run, so the interval is far narrower than those of the two quantiles.
         """
@@ -101,7 +101,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What came of simulated runs of a plan.
+    """The simulated runs of a plan.
 
     Attributes:
         steps: The steps of the plan.

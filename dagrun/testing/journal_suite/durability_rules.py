@@ -70,7 +70,7 @@ class DurabilityRules(Store):
             assert sorted(served) == list(range(50))
 
     async def test_who_stops_waiting_harms_nobody(self) -> None:
-        """The record is written all the same, and others continue to wait for it."""
+        """The record is written anyway, and others continue to wait for it."""
         async with self.tape() as (journal, tape):
             others: list[int] = []
 
@@ -113,7 +113,7 @@ class DurabilityRules(Store):
             assert shown(await journal.read(RUN)) == [(1, b"1"), (2, b"2")]
 
     async def test_closing_twice_is_closing(self) -> None:
-        """Code that cleans up need not know whether the tape is closed already."""
+        """Code that cleans up need not know whether the run log is closed already."""
         async with self.tape() as (_, tape):
             await tape.aclose()
             await tape.aclose()

@@ -14,7 +14,7 @@ class FollowingRules(Store):
     """Following a record, and telling cheaply which records have changed. A journal need not be able to do either."""
 
     async def test_a_follower_gets_each_record_once(self) -> None:
-        """Those that are there first, and later what was added; with the numbers and digests of the whole record."""
+        """First all existing records, later the new ones; with the numbers and digests of the whole record."""
         async with self.tape() as (journal, tape):
             follower = RecordFollower(journal, RUN)
             await write(tape, *numbered(3))
@@ -62,7 +62,7 @@ class FollowingRules(Store):
                 await follower.news()
 
     async def test_a_follower_notices_another_record_in_place_of_its_own(self) -> None:
-        """The digest of a new record covers all before it, so a run that was made anew does not go on from it."""
+        """The digest of a new record covers all before it, so a run that was created again does not continue it."""
         async with self.tape() as (journal, tape):
             follower = RecordFollower(journal, RUN)
             await write(tape, b"1")

@@ -1,4 +1,4 @@
-"""Rules of the journal suite for letters, and for several runs in one journal."""
+"""Rules of the journal suite for the inbox, and for several runs in one journal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dagrun.testing.journal_suite.store import (
 
 
 class LetterRules(Store):
-    """Letters for runs, and several runs in one journal."""
+    """The inbox of a run, and several runs in one journal."""
 
     # Letters ----------------------------------------------------------------------------------------------------------
 
@@ -32,7 +32,7 @@ class LetterRules(Store):
             assert [letter.text for letter in await take_letters(tape, 1)] == [b'{"answer":"yes"}']
 
     async def test_each_run_has_an_answer_key_of_its_own(self) -> None:
-        """Only who may read the key can answer for a person; so it must be long, random, and the same for all."""
+        """Only a reader of the key can answer for a person; so it must be long, random, and equal for all of them."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             key = tape.answer_key
@@ -49,7 +49,7 @@ class LetterRules(Store):
             assert again.answer_key == await journal.answer_key(RUN) == key
 
     async def test_the_first_answer_to_a_question_stands_until_it_is_taken(self) -> None:
-        """Whoever answers second is told so; and a letter without the key stands in nobody's way."""
+        """The author of a second answer gets an error; a message without the key blocks no answer."""
         self.need_letters()
         async with self.tape() as (journal, tape):
 
@@ -67,7 +67,7 @@ class LetterRules(Store):
             await journal.post(RUN, letter(said=False, by="bob"))
 
     async def test_of_answers_at_the_same_moment_one_stands(self) -> None:
-        """Else two people are told that their word counts."""
+        """Else two people would both believe that their answer counts."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             refused: list[str] = []
@@ -95,7 +95,7 @@ class LetterRules(Store):
             assert len({letter.id for letter in letters}) == 10
 
     async def test_who_waits_for_letters_is_woken(self) -> None:
-        """For the first letter, and for each later one."""
+        """For the first message, and for each later one."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             got: list[bytes] = []
@@ -129,7 +129,7 @@ class LetterRules(Store):
             await again.aclose()
 
     async def test_a_letter_can_be_posted_to_a_run_that_nobody_holds(self) -> None:
-        """A person may answer a run that is suspended; the next owner gets the letter."""
+        """A person may answer a suspended run; the next owner gets the message."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             await tape.aclose()
@@ -139,7 +139,7 @@ class LetterRules(Store):
             await again.aclose()
 
     async def test_discarding_what_is_not_there_is_no_error(self) -> None:
-        """A crash may come after a letter was discarded, and the next owner discards it once more."""
+        """A crash may come after a message was discarded, and the next owner discards it again."""
         self.need_letters()
         async with self.tape() as (journal, tape):
             await journal.post(RUN, b"1")
@@ -250,7 +250,7 @@ class LetterRules(Store):
             assert shown(await journal.read("other")) == [(1, b"1")]
 
     async def test_a_deleted_run_is_gone(self) -> None:
-        """Its records and its letters are gone, too, and its name is free."""
+        """Its records and its inbox are gone, too, and its name is free."""
         async with self.tape() as (journal, tape):
             await write(tape, b"1")
             if self.has_letters:

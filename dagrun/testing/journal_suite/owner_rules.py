@@ -111,7 +111,7 @@ class OwnerRules(Store):
             await thief.aclose()
 
     async def test_the_robbed_owner_cannot_let_go_of_what_it_does_not_have(self) -> None:
-        """Closing the old tape does not release the run of the new owner."""
+        """Closing the old run log does not release the run of the new owner."""
         async with self.tape() as (journal, tape):
             thief = await journal.open(RUN, steal=True)
             await tape.aclose()

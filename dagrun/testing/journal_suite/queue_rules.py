@@ -39,7 +39,7 @@ class QueueRules(Store):
     # Submitting -------------------------------------------------------------------------------------------------------
 
     async def test_a_submitted_run_has_a_record_and_no_owner(self) -> None:
-        """It can be read at once, nobody holds it, and it takes letters."""
+        """It can be read at once, has no owner, and accepts messages."""
         async with self.queue() as (journal, queue):
             await queue.submit(RUN, FIRST, QueueTicket(pool="big", build="b", priority=3))
             assert shown(await journal.read(RUN)) == [(1, FIRST)]
@@ -68,7 +68,7 @@ class QueueRules(Store):
             assert await queue.claim(ANY) is None
 
     async def test_a_deleted_run_leaves_the_queue(self) -> None:
-        """Nobody claims it."""
+        """It cannot be claimed."""
         async with self.queue() as (journal, queue):
             await queue.submit(RUN, FIRST, QueueTicket())
             await journal.delete(RUN)
@@ -78,7 +78,7 @@ class QueueRules(Store):
     # Claiming ---------------------------------------------------------------------------------------------------------
 
     async def test_a_claimed_run_is_held(self) -> None:
-        """The claim is the opening: nobody else can claim it or open it, and the worker can write."""
+        """The claim is the opening: no other process can claim it or open it, and the worker can write."""
         async with self.queue() as (journal, queue):
             await queue.submit(RUN, FIRST, QueueTicket())
             tape = await _claimed(queue)
@@ -229,7 +229,7 @@ class QueueRules(Store):
             await again.aclose()
 
     async def test_a_run_that_is_opened_by_hand_is_no_exception(self) -> None:
-        """It is not claimed meanwhile, and stands where its record says when it is released."""
+        """It is not claimed in the meantime, and its status follows from its record when it is released."""
         async with self.queue() as (journal, queue):
             await queue.submit(RUN, FIRST, QueueTicket())
             tape = await journal.open(RUN)
@@ -259,7 +259,7 @@ class QueueRules(Store):
                 await queue.put_back("another")
 
     async def test_a_robbed_worker_changes_no_standing(self) -> None:
-        """Its release comes late: the run is another's by then."""
+        """Its release comes late: the run has another owner then."""
         async with self.queue() as (journal, queue):
             await queue.submit(RUN, FIRST, QueueTicket())
             tape = await _claimed(queue)
@@ -290,7 +290,7 @@ class QueueRules(Store):
             assert [each.standing for each in await queue.runs()][1] is QueueStanding.ENDED
 
     async def test_a_letter_that_a_run_has_not_seen_keeps_it_from_waiting(self) -> None:
-        """It came between the last look and the release; nothing would wake the run any more."""
+        """It came between the last read and the release; nothing else would wake the run."""
         self.need_letters()
         async with self.queue() as (journal, queue):
             await queue.submit(RUN, FIRST, QueueTicket())

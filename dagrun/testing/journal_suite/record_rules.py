@@ -33,7 +33,7 @@ class RecordRules(Store):
             assert await journal.read(RUN) == []
 
     async def test_the_level_is_what_was_asked_for(self) -> None:
-        """For the journal and for each tape, because a run decides by it how long it waits."""
+        """For the journal and for each run log, because a run decides by it how long it waits."""
         async with self.tape() as (journal, tape):
             assert journal.durability is self.durability
             assert tape.durability is self.durability
@@ -80,7 +80,7 @@ class RecordRules(Store):
             assert shown(await journal.read(RUN)) == [(1, b"1")]
 
     async def test_of_two_who_create_a_run_at_once_one_does(self) -> None:
-        """The others get an error that says that the run exists."""
+        """The others get an error: the run exists."""
         made: list[Tape] = []
         refused: list[RunExists] = []
         async with self.journal() as journal:
@@ -137,7 +137,7 @@ class RecordRules(Store):
             assert [held.run_id for held in await journal.runs()] == ["B", "a", "b", "c"]
 
     async def test_the_list_says_who_holds_a_run(self) -> None:
-        """And that nobody holds it after it was released."""
+        """And that it has no holder after it was released."""
         async with self.tape() as (journal, tape):
             (held,) = await journal.runs()
             assert held.is_held
@@ -214,7 +214,7 @@ class RecordRules(Store):
 
     @pytest.mark.parametrize("text", ODD_TEXTS.values(), ids=ODD_TEXTS.keys())
     async def test_no_text_is_changed(self, text: bytes) -> None:
-        """It is kept byte for byte, because the digest is made of these bytes."""
+        """It is stored byte for byte, because the digest is computed from these bytes."""
         async with self.tape() as (journal, tape):
             await write(tape, text, b"null")
             assert [line.text for line in await journal.read(RUN)] == [text, b"null"]

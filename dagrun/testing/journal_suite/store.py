@@ -73,7 +73,7 @@ class Store:
 
     @asynccontextmanager
     async def tape(self, run_id: str = RUN) -> AsyncIterator[tuple[Journal, Tape]]:
-        """Open a journal, and the tape of a new run in it."""
+        """Open a journal, and the run log of a new run in it."""
         async with self.journal() as journal:
             tape = await journal.create(run_id)
             try:
@@ -100,7 +100,7 @@ class Store:
         return tape
 
     def need_letters(self) -> None:
-        """Skip the test for a journal that has no letters."""
+        """Skip the test for a journal that has no inbox."""
         if not self.has_letters:
             pytest.skip("this journal takes no letters (has_letters)")
 
@@ -127,7 +127,7 @@ async def write(tape: Tape, *texts: bytes) -> None:
 
 
 async def take_letters(tape: Tape, count: int) -> list[Letter]:
-    """Return the next *count* letters."""
+    """Return the next *count* messages."""
     letters: list[Letter] = []
     async for letter in tape.letters():
         letters.append(letter)

@@ -179,7 +179,7 @@ class Listener(ThreadingHTTPServer):
             self._connections.pop(threading.current_thread(), None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Keep the exception, unless it only says that a connection was lost."""
+        """Store the exception, unless it only reports a lost connection."""
         error = sys.exc_info()[1]
         if isinstance(error, Exception) and not isinstance(error, OSError):
             self._errors.append(error)

@@ -1,4 +1,4 @@
-"""The wire format of OpenAI's Chat Completions, ``POST /v1/chat/completions``, which compatible servers speak."""
+"""The wire format of OpenAI's Chat Completions, ``POST /v1/chat/completions``, also used by compatible servers."""
 
 from __future__ import annotations
 

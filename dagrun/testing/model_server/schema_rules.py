@@ -24,7 +24,7 @@ KEYWORDS: Final = frozenset(
 
 
 def schema_faults(schema: Mapping[str, Any], *, limits_unions: bool) -> list[str]:
-    """Return the reasons for which a provider would refuse a schema; none if it takes it.
+    """Return the reasons why a provider would refuse a schema; empty if it accepts it.
 
     Args:
         schema: The schema of an answer.
@@ -78,7 +78,7 @@ def _faults_of(part: Mapping[str, Any], path: str) -> Iterator[str]:
 
 
 def _are_told_apart(branches: Any) -> bool:
-    """Whether no two objects begin with the same field, unless its values tell them apart."""
+    """Whether no two objects begin with an equal field, unless its values distinguish them."""
     first: dict[str, list[set[str]]] = {}
     for branch in branches:
         if branch.get("properties"):

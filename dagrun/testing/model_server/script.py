@@ -1,4 +1,4 @@
-"""The script of a `FakeModelServer`: answers, and faults in place of answers."""
+"""The script of a `FakeModelServer`: answers and faults."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _UNFINISHED = ModelAnswer("This is an answer that will not be finished.")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault in place of an answer, or in the middle of one. It is made by its static methods.
+    """A fault instead of an answer, or in the middle of one. It is made by its static methods.
 
     *after* is the number of pieces of the answer *of* that are sent before the fault. With 0 the answer has begun
     without a piece; with `None` nothing is sent, not even a status. If the answer is not streamed and *after* is a

@@ -25,7 +25,7 @@ Script: TypeAlias = Sequence[Act] | Callable[[RecordedCall], Act]
 
 
 class FakeModelServer:
-    """Speaks the wire formats of OpenAI (Responses, Chat Completions) and Anthropic (Messages), and follows a script.
+    """Serves the wire formats of OpenAI (Responses, Chat Completions) and Anthropic (Messages), from a script.
 
     It listens on the loopback, in threads, so that it serves clients on asyncio, on trio, and without a loop. Use it
     as a context manager, by ``with`` or ``async with``. It runs in real time, so a test on a virtual clock cannot use

@@ -70,7 +70,7 @@ class ErrorDialect(Protocol):
     """Errors and lists of models, in the words of one provider."""
 
     def error(self, status: int, message: str | None, code: str | None, param: str | None) -> Mapping[str, Any]:
-        """Write the body of an HTTP error; `None` stands for the usual value of the status."""
+        """Write the body of an HTTP error; `None` means the usual value of the status."""
         ...
 
     def unsupported(self, call: RecordedCall) -> tuple[str, str]:
