@@ -12,8 +12,8 @@ from dagrun._version import __version__
 from dagrun.errors import shorten
 
 if TYPE_CHECKING:
-    from dagrun.api.replaying import Replayed
     from dagrun.model.journal import Held
+    from dagrun.observe.run_summary import RunSummary
 
 # As in `dagrun.model.outcome.Status`: runs are listed without the libraries that it needs.
 _SUCCEEDED: Final = "succeeded"
@@ -106,54 +106,35 @@ class Standing:
         }
 
 
-def standing_of(past: Replayed, held: Held) -> Standing:
-    """Return the summary of a run.
+def standing_of(run: RunSummary, held: Held) -> Standing:
+    """Return the standing of a run.
 
     Args:
-        past: The run, read from its record.
+        run: The summary of its record.
         held: Which process holds the run.
     """
-    graph, last = past.graph, past.events[-1]
-    planned = list(graph.planned())
     return Standing(
-        run_id=past.run_id,
-        stand=_stand_of(past, held),
-        status="" if past.status is None else str(past.status),
-        reason=shorten(past.reason),
+        run_id=run.run_id,
+        stand=_stand_of(run, held),
+        status=run.status,
+        reason=run.reason,
         owner=held.owner if held.is_held else "",
-        goal=shorten(graph.goal),
-        steps=len(planned),
-        settled=sum(1 for node in planned if node.state.is_settled),
-        waits_for=tuple(dict.fromkeys(shorten(question.step or question.text) for question in past.pending)),
-        began=_clock(past, 1),
-        last=_clock(past, last.seq),
-        expires=past.opening.expires_at,
+        goal=run.goal,
+        steps=run.steps,
+        settled=run.settled,
+        waits_for=run.waits_for,
+        began=run.began,
+        last=run.last,
+        expires=run.expires,
     )
 
 
-def _stand_of(past: Replayed, held: Held) -> Stand:
-    from dagrun.model.event import RunSuspended
-    from dagrun.model.outcome import Status
-
-    if past.has_ended:
+def _stand_of(run: RunSummary, held: Held) -> Stand:
+    if run.has_ended:
         return Stand.ENDED
     if held.is_held:
         return Stand.RUNNING
-    is_waiting = isinstance(past.events[-1], RunSuspended) and past.status is Status.WAITING
-    return Stand.WAITING if is_waiting else Stand.INTERRUPTED
-
-
-def _clock(past: Replayed, seq: int) -> float | None:
-    """Return the wall-clock time of a record: the last start or resumption, plus the seconds since then."""
-    from dagrun.model.event import RunResumed, RunStarted
-
-    began = None
-    for event in past.events:
-        if event.seq > seq:
-            break
-        if isinstance(event, RunStarted | RunResumed):
-            began = event.wall_time - event.at
-    return None if began is None else began + past.events[seq - 1].at
+    return Stand.WAITING if run.is_suspended and run.status == "waiting" else Stand.INTERRUPTED
 
 
 # What lists keep ------------------------------------------------------------------------------------------------------
@@ -177,6 +158,12 @@ class KeptStanding:
     labels: Mapping[str, Any] = field(default_factory=dict)
     records: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: RunSummary, held: Held) -> KeptStanding:
+        """Return a run as its record has it."""
+        counts = run.counts if run.settled == run.steps else {}
+        return cls(standing_of(run, held), run.labels, run.records, counts)
 
     @property
     def can_be_kept(self) -> bool:

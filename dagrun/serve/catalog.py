@@ -18,15 +18,15 @@ import anyio
 import anyio.to_thread
 
 from dagrun.api.learned_durations import Memory
-from dagrun.api.replaying import Replayed, replayed
+from dagrun.api.replaying import replayed
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.codec.event_codec import events_of
 from dagrun.model.journal import Held, Journal, KeepsStandings, Line, MarksRecords
 from dagrun.model.question import Question
 from dagrun.model.redaction.records import shown_events
-from dagrun.observe.record_tally import tally_of
-from dagrun.observe.run_standing import KeptStanding, Stand, Standing, standing_of
+from dagrun.observe.run_standing import KeptStanding, Stand, Standing
+from dagrun.observe.run_summary import summary_of
 from dagrun.runtime.run import Run
 from dagrun.serve.feeds import Feed, LiveFeed, RecordFeed, held_by
 from dagrun.serve.queue_rows import QueueRows, queue_facts
@@ -278,20 +278,14 @@ def _entry_of_kept(kept: KeptStanding) -> RunEntry:
 
 
 def _entry_of_lines(lines: Sequence[Line], held: Held) -> RunEntry:
-    tally = tally_of(lines, held)
-    if tally is not None and tally.counts and not tally.standing.waits_for:
-        return _entry_of_kept(tally)
+    """Return a run on record in short, with what may be shown of it."""
+    kept = KeptStanding.of(summary_of(held.run_id, lines), held)
+    standing = kept.standing
+    if not standing.waits_for and standing.settled == standing.steps:
+        return _entry_of_kept(kept)
     past = replayed(held.run_id, shown_events(events_of(held.run_id, lines)))
-    return _entry_of_past(past, held)
-
-
-def _entry_of_past(past: Replayed, held: Held) -> RunEntry:
-    """Return a recorded run in short; *past* has only redacted content."""
-    standing = standing_of(past, held)
-    is_open = standing.stand in _OPEN
-    labels, counts, pending = past.opening.labels, _counts(past.graph), past.pending if is_open else ()
-    kept = KeptStanding(standing, labels, len(past.events), dict(counts))
-    return RunEntry(standing, _command(labels), counts, pending, kept)
+    counts, pending = _counts(past.graph), past.pending if standing.stand in _OPEN else ()
+    return replace(_entry_of_kept(replace(kept, counts=dict(counts))), questions=pending)
 
 
 def _entry_of_feed(feed: RecordFeed) -> RunEntry:

@@ -9,15 +9,15 @@ from dagrun.evaluate.metrics.alert_rules import AlertRule, judge, read_rule
 from dagrun.evaluate.metrics.metrics import measure
 from dagrun.evaluate.metrics.prometheus_text import prometheus_text
 from dagrun.evaluate.metrics.read_runs import read_time, shown_time
-from dagrun.evaluate.metrics.run_figures import Calls, RunFigures
+from dagrun.observe.run_summary import Calls, RunSummary
 
 DAY = 86_400.0
 NOW = 100 * DAY
 
 
-def run(days_ago: float, cost: float | None = 1.0, *, status: str = "succeeded") -> RunFigures:
+def run(days_ago: float, cost: float | None = 1.0, *, status: str = "succeeded") -> RunSummary:
     use = Calls(tokens=10, known_cost=cost or 0.0, is_cost_known=cost is not None)
-    return RunFigures(f"r{days_ago}", began=NOW - days_ago * DAY, status=status, use=use)
+    return RunSummary(f"r{days_ago}", began=NOW - days_ago * DAY, status=status, use=use)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_jump_since_the_week_before(now: float, is_on: bool) -> None:
 
 
 @pytest.mark.parametrize("runs", [[run(1)], [run(8)], [], [run(1, None), run(8)], [run(1), run(8, None)]])
-def test_what_is_not_known_is_not_judged(runs: list[RunFigures]) -> None:
+def test_what_is_not_known_is_not_judged(runs: list[RunSummary]) -> None:
     """A cost that nobody knows is neither a jump nor none."""
     alert = judge(read_rule("cost_per_success > 1.3 x last week"), runs, now=NOW)
 
@@ -105,7 +105,7 @@ def test_times_as_people_write_them() -> None:
 
 def test_prometheus_text() -> None:
     """Names and labels as Prometheus takes them; a value that is not known has no line."""
-    named = RunFigures("r", began=NOW, status="succeeded", labels={"team": 'a "b"\n\\c'}, makespan=2.0)
+    named = RunSummary("r", began=NOW, status="succeeded", labels={"team": 'a "b"\n\\c'}, makespan=2.0)
     lines = prometheus_text(measure([named], by="label:team")).splitlines()
 
     assert "dagrun_task_success_ratio 1.0" in lines

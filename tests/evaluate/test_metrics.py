@@ -26,11 +26,11 @@ from dagrun import (
 from dagrun.errors import ContractError
 from dagrun.evaluate.metrics import definitions
 from dagrun.evaluate.metrics.figure_text import change_of
+from dagrun.evaluate.metrics.measured_run import measured_run
 from dagrun.evaluate.metrics.metrics import Metrics, compared, measure
-from dagrun.evaluate.metrics.record_figures import figures_of
-from dagrun.evaluate.metrics.run_figures import Calls, RunFigures
 from dagrun.model.tool import make_tool
 from dagrun.model.usage import METER
+from dagrun.observe.run_summary import Calls, RunSummary
 from dagrun.testing import Takes
 from hedge_tools import HEDGED, known
 from persons import Person
@@ -48,12 +48,12 @@ def nap(id_: str, seconds: float, *after: str) -> Step:
     return Step(id=id_, tool="nap", args={"seconds": seconds}, depends_on=after)
 
 
-def measured(*runs: RunFigures, by: str = "") -> Metrics:
+def measured(*runs: RunSummary, by: str = "") -> Metrics:
     return measure(runs, by=by)
 
 
-def value(runs: RunFigures | Iterable[RunFigures], name: str) -> float | None:
-    return measure([runs] if isinstance(runs, RunFigures) else runs).total[name].value
+def value(runs: RunSummary | Iterable[RunSummary], name: str) -> float | None:
+    return measure([runs] if isinstance(runs, RunSummary) else runs).total[name].value
 
 
 async def test_plain_run() -> None:
@@ -175,8 +175,8 @@ async def test_waiting_run_and_its_answer_a_day_later() -> None:
     async with dagrun.resume("r", tools=toolset(*tools), journal=recorded.journal, approver=Person(True)) as run:
         await run.result()
     lines = await recorded.lines("r")
-    began = figures_of("r", lines).began
-    ended = figures_of("r", changed(lines, "RunResumed", wall_time=began + 86_400))
+    began = measured_run("r", lines).began
+    ended = measured_run("r", changed(lines, "RunResumed", wall_time=began + 86_400))
     assert ended.status == "succeeded"
     assert ended.waits == [pytest.approx(86_400 - 2, abs=3)]
     assert ended.makespan == pytest.approx(2, abs=1)
@@ -234,13 +234,13 @@ async def test_killed_while_a_model_was_asked() -> None:
     recorded = Recorded()
     await recorded.run("r", goal="do it", planner=OneCall())
     lines = await recorded.lines("r")
-    whole, cut = figures_of("r", lines), figures_of("r", cut_after(lines, "ModelReserved"))
+    whole, cut = measured_run("r", lines), measured_run("r", cut_after(lines, "ModelReserved"))
 
     assert (whole.use.tokens, whole.use.known_cost, whole.use.is_cost_known) == (60, 0.125, True)
     assert whole.planners == ["one model"]
     assert whole.providers["one model"].tokens == 60
     assert (cut.has_ended, cut.use.is_cost_known) == (False, False)
-    assert figures_of("r", cut_after(lines, "PlannerAsked")).use.is_cost_known, "no model was called yet"
+    assert measured_run("r", cut_after(lines, "PlannerAsked")).use.is_cost_known, "no model was called yet"
 
 
 async def test_killed_in_a_call_that_may_have_cost() -> None:
@@ -249,7 +249,7 @@ async def test_killed_in_a_call_that_may_have_cost() -> None:
     billed = make_tool(_spends, name="spends", effect="read", max_tokens=500, max_cost=1.0)
     spend = Step(id="a", tool="spends", args={"tokens": 100, "cost": 0.5})
     await recorded.run("r", spend, tools=[billed])
-    cut = figures_of("r", cut_after(await recorded.lines("r"), "AttemptStarted"))
+    cut = measured_run("r", cut_after(await recorded.lines("r"), "AttemptStarted"))
 
     assert (cut.attempts, cut.use.is_cost_known) == (1, False)
     assert not cut.tools["spends"].is_cost_known
@@ -298,7 +298,7 @@ async def test_groups_by_plan_take_plans_for_other_values_together() -> None:
 
 def test_groups_by_time_are_in_utc() -> None:
     """2026-01-01 is a Thursday, so it belongs to week 1; the last days of 2027 to week 52."""
-    runs = [RunFigures("a", began=1_767_225_600.0), RunFigures("b", began=1_830_211_200.0)]
+    runs = [RunSummary("a", began=1_767_225_600.0), RunSummary("b", began=1_830_211_200.0)]
 
     assert [group.name for group in measured(*runs, by="week").groups] == ["2026-W01", "2027-W52"]
     assert [group.name for group in measured(*runs, by="day").groups] == ["2026-01-01", "2027-12-31"]
@@ -312,7 +312,7 @@ def test_a_grouping_that_there_is_not(by: str) -> None:
 
 def test_times_bound_what_counts() -> None:
     """The first instant belongs to it, the last one does not."""
-    runs = [RunFigures(str(at), began=at) for at in (1.0, 2.0, 3.0)]
+    runs = [RunSummary(str(at), began=at) for at in (1.0, 2.0, 3.0)]
 
     assert [run.run_id for run in measure(runs, since=2.0, until=3.0).runs] == ["2.0"]
     before, since = compared(runs, 2.0)
@@ -320,7 +320,7 @@ def test_times_bound_what_counts() -> None:
 
 
 def test_percentiles_are_values_that_were_seen() -> None:
-    runs = [RunFigures(str(n), status="succeeded", makespan=float(n), critical_path=0.0) for n in range(1, 101)]
+    runs = [RunSummary(str(n), status="succeeded", makespan=float(n), critical_path=0.0) for n in range(1, 101)]
     total = measure(runs).total
 
     assert [total[f"makespan_p{q}"].value for q in (50, 95, 99)] == [50, 95, 99]
@@ -334,7 +334,7 @@ def test_percentiles_are_values_that_were_seen() -> None:
 
 def test_calls_of_providers() -> None:
     """A model has no success on record, so none is claimed; a pool joins its tools."""
-    run = RunFigures("r", providers={"gpt": Calls(ended=2, seconds=[1.0, 3.0], tokens=9, known_cost=0.5)})
+    run = RunSummary("r", providers={"gpt": Calls(ended=2, seconds=[1.0, 3.0], tokens=9, known_cost=0.5)})
     (group,) = measured(run, by="provider").groups
 
     assert group["call_success"].value is None

@@ -11,42 +11,46 @@ import pytest
 
 import test_metrics
 from dagrun.errors import DagrunError
-from dagrun.evaluate.metrics import definitions, metrics, record_figures
+from dagrun.evaluate.metrics import definitions, measured_run, metrics
+from dagrun.observe import run_summary
 from dagrun.testing import run_virtual
 
 NOTICED = (AssertionError, DagrunError, TypeError, KeyError)
 
 RECORD_MUTANTS = {
     "a retry is a failure for ever": (
-        "_judge(calls, fault, 1)\n        calls.seconds",
-        '_judge(calls, fault, int(event["attempt"] == 1))\n        calls.seconds',
+        "calls.judge(fault, 1)\n            calls.seconds",
+        'calls.judge(fault, int(event["attempt"] == 1))\n            calls.seconds',
     ),
     "a stopped call is a failure": (
-        "    if state in _STOPPED:\n        return\n    fault = ",
-        "    fault = ",
+        "        if state in _STOPPED:\n            return\n        fault = ",
+        "        fault = ",
     ),
     "trouble is forgotten": (
-        "count.run.had_trouble = count.run.had_trouble or bool(fault)\n    count.judged",
-        "count.judged",
+        "        self.run.had_trouble = True\n        if failure is None:",
+        "        if failure is None:",
     ),
-    "the verdict of critics does not count": ("            _judge(calls, before, -1)\n", "            continue\n"),
+    "the verdict of critics does not count": (
+        "                calls.judge(before, -1)\n",
+        "                continue\n",
+    ),
     "one critic can disagree with itself": ("if len(verdicts) > 1:", "if verdicts:"),
     "an unpriced call is free": ('calls.use(outcome["tokens"], cost)', 'calls.use(outcome["tokens"], cost or 0.0)'),
-    "a lost model call is free": ("if count.models or (count.uses_models and count.planner_calls):", "if not lines:"),
-    "a lost call of a tool is free": ("        if tool in count.billed:\n", "        if not tool:\n"),
+    "a lost model call is free": ("if self._models or (self._uses_models and self._planner_calls):", "if not run:"),
+    "a lost call of a tool is free": ("            if tool in self._billed:\n", "            if not tool:\n"),
     "planning is counted twice": (
-        "count.planned.append((",
-        "count.planned.append((0.0, event['at'])); count.planned.append((",
+        "self._planned.append((",
+        "self._planned.append((0.0, event['at'])); self._planned.append((",
     ),
-    "a refused patch is none": ("count.run.refused += 1", "pass"),
-    "dropped steps stay": ("        count.steps.pop(old, None)", "        pass"),
-    "a yes changes the run": ('count.run.changed += answer["choice"] != "approve" or', "count.run.changed += True or"),
-    "waits stand still while the run does": ("count.offset = event[", "count.offset = count.offset or event["),
-    "a suspended run has ended": ("    count.run.is_suspended = True\n", "    _ended(count, event)\n"),
-    "nobody changes anything unasked": ('    if event["origin"] == "host":\n        count.run.unasked += 1\n', ""),
+    "a refused patch is none": ("self.run.refused += 1", "pass"),
+    "dropped steps stay": ("            self.steps.pop(old, None)", "            pass"),
+    "a yes changes the run": ('run.changed += answer["choice"] != "approve" or', "run.changed += True or"),
+    "waits stand still while the run does": ("self._offset = event[", "self._offset = self._offset or event["),
+    "a suspended run has ended": ('shorten(event["reason"]), True\n', 'shorten(event["reason"]), False\n'),
+    "nobody changes anything unasked": ('        self.run.unasked += event["origin"] == "host"\n', ""),
     "each hedge wins": ('calls.hedges_won += event["has_won"]', "calls.hedges_won += True"),
-    "dependencies are not followed": ("for need in needs_of(step):", "for need in ():"),
 }
+PATH_MUTANTS = {"dependencies are not followed": ("for need in needs_of(step):", "for need in ():")}
 TABLE_MUTANTS = {
     "open runs have failed": ("return [run for run in runs if run.has_ended]", "return list(runs)"),
     "failures cost nothing": (
@@ -85,7 +89,7 @@ def plant(patch: pytest.MonkeyPatch, module: types.ModuleType, old: str, new: st
     exec(compile(source.replace(old, new), str(module.__file__), "exec"), broken.__dict__)
     patch.setitem(__import__("sys").modules, module.__name__, module)
     for where in (module, metrics):
-        for name in ("_COUNT", "_finish", "_critical_path", "_covered", "RUN_METRICS", "CALL_METRICS"):
+        for name in ("RecordCount", "_critical_path", "RUN_METRICS", "CALL_METRICS"):
             if hasattr(where, name) and hasattr(broken, name):
                 patch.setattr(where, name, getattr(broken, name))
 
@@ -104,7 +108,13 @@ def is_noticed() -> bool:
 
 @pytest.mark.parametrize("name", RECORD_MUTANTS)
 def test_a_fault_in_the_count_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    plant(monkeypatch, record_figures, *RECORD_MUTANTS[name])
+    plant(monkeypatch, run_summary, *RECORD_MUTANTS[name])
+    assert is_noticed()
+
+
+@pytest.mark.parametrize("name", PATH_MUTANTS)
+def test_a_fault_in_the_critical_path_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    plant(monkeypatch, measured_run, *PATH_MUTANTS[name])
     assert is_noticed()
 
 

@@ -22,6 +22,7 @@ from dagrun.model.value import Stored, Unavailable, decode
 from dagrun.observe.chronicle import Entry, RecordedAnswer, answers, chronicle
 from dagrun.observe.line_breaks import wrap_words
 from dagrun.observe.run_standing import Stand, Standing, standing_of
+from dagrun.observe.run_summary import count_events
 from dagrun.observe.summary import spending_words
 from dagrun.observe.timeline import read_timeline, timeline_page
 
@@ -59,7 +60,7 @@ def show_run(
     past = records.shown(name)
     if step is not None and step not in past.states:
         raise BadInput(f"run {name} has no step {shorten(step, 100)}{hint(step, past.states)}")
-    standing = standing_of(past, records.held(name))
+    standing = standing_of(count_events(name, past.events).run, records.held(name))
     width = min(120, max(40, columns_of(sys.stdout)))
     if timeline:
         if step is not None:

@@ -14,8 +14,8 @@ from dagrun.cli.records.folder_records import FolderRecords
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
 from dagrun.journal import standing_file
 from dagrun.journal.run_folder import RunPaths
-from dagrun.observe.record_tally import tally_of
-from dagrun.observe.run_standing import KeptStanding, Stand, Standing, standing_of
+from dagrun.observe.run_standing import KeptStanding, Stand, Standing
+from dagrun.observe.run_summary import summary_of
 
 if TYPE_CHECKING:
     from dagrun.cli.records.record_place import Records
@@ -126,19 +126,15 @@ def _unreadable(run_id: str, error: JournalError) -> Known:
 
 def _counted(held: Held, lines: Sequence[Line], found: list[KeptStanding] | None = None) -> Known:
     """Return what a record says; *found* takes it in the form in which it can be kept."""
-    tally = tally_of(lines, held)
-    if tally is None:
-        known = _replayed(held, lines)
-        tally = KeptStanding(known.standing, known.labels, len(lines))
+    kept = KeptStanding.of(summary_of(held.run_id, lines), held)
     if found is not None:
-        found.append(tally)
-    return Known(tally.standing, tally.records, tally.labels)
+        found.append(kept)
+    return Known(kept.standing, kept.records, kept.labels)
 
 
 def _replayed(held: Held, lines: Sequence[Line]) -> Known:
     from dagrun.api.replaying import replayed
     from dagrun.model.codec.event_codec import events_of
-    from dagrun.model.redaction.records import shown_events
 
-    past = replayed(held.run_id, shown_events(events_of(held.run_id, lines)))
-    return Known(standing_of(past, held), len(lines), past.opening.labels)
+    replayed(held.run_id, events_of(held.run_id, lines))
+    return _counted(held, lines)

@@ -22,8 +22,8 @@ from typing import Final, NoReturn
 from dagrun.errors import ContractError, shorten
 from dagrun.evaluate.metrics.definitions import NAMES, RUN_METRICS, Figure
 from dagrun.evaluate.metrics.metrics import within
-from dagrun.evaluate.metrics.run_figures import RunFigures
 from dagrun.model.toolbox import hint
+from dagrun.observe.run_summary import RunSummary
 
 _OPS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": operator.gt,
@@ -148,13 +148,13 @@ class _RuleReader:
 
 
 def judge(
-    rule: AlertRule, runs: Iterable[RunFigures], *, now: float, since: float | None = None, until: float | None = None
+    rule: AlertRule, runs: Iterable[RunSummary], *, now: float, since: float | None = None, until: float | None = None
 ) -> Alert:
     """Return the result of a rule for some runs.
 
     Args:
         rule: The rule.
-        runs: The figures of all runs; each rule takes those of its own time.
+        runs: The summaries of all runs; each rule takes those of its own time.
         now: The time of day, in seconds since 1970.
         since: The time that an absolute rule is about: its begin.
         until: Its end.

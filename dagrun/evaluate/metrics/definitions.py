@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from dagrun.evaluate.intervals import quantile, quantile_interval, rate_interval
-from dagrun.evaluate.metrics.run_figures import Calls, RunFigures
+from dagrun.observe.run_summary import Calls, RunSummary
 
 T = TypeVar("T")
 Unit = Literal["count", "ratio", "seconds", "tokens", "cost"]
@@ -106,21 +106,21 @@ def _tokens(uses: Sequence[Calls], by: int = 1) -> Figure:
     return Figure(sum(use.tokens for use in uses) / by if uses and by else None, of=len(uses))
 
 
-def _ended(runs: Iterable[RunFigures]) -> list[RunFigures]:
+def _ended(runs: Iterable[RunSummary]) -> list[RunSummary]:
     return [run for run in runs if run.has_ended]
 
 
-def _successes(runs: Iterable[RunFigures]) -> int:
+def _successes(runs: Iterable[RunSummary]) -> int:
     return sum(run.has_succeeded for run in runs)
 
 
-def _of_time(runs: Iterable[RunFigures], part: Callable[[RunFigures], float | None]) -> list[float]:
+def _of_time(runs: Iterable[RunSummary], part: Callable[[RunSummary], float | None]) -> list[float]:
     """Return a part of the makespan of each ended run that took any time."""
     found = ((run, part(run)) for run in _ended(runs) if run.makespan > 0)
     return [min(1.0, seconds / run.makespan) for run, seconds in found if seconds is not None]
 
 
-def _overhead(run: RunFigures) -> float | None:
+def _overhead(run: RunSummary) -> float | None:
     return None if run.critical_path is None else max(0.0, run.makespan - run.critical_path)
 
 
@@ -137,7 +137,7 @@ def _spread(
     )
 
 
-RUN_METRICS: Final[tuple[Definition[RunFigures], ...]] = (
+RUN_METRICS: Final[tuple[Definition[RunSummary], ...]] = (
     Definition("runs", "count", "Runs that began in the time.", lambda runs: _count(1 for _ in runs)),
     Definition("ended_runs", "count", "Runs that have ended.", lambda runs: _count(run.has_ended for run in runs)),
     Definition(

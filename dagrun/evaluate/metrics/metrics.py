@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dagrun.errors import ContractError, short_repr, shorten
 from dagrun.evaluate.metrics.definitions import CALL_METRICS, RUN_METRICS, Definition, Figure
-from dagrun.evaluate.metrics.run_figures import Calls, RunFigures
+from dagrun.observe.run_summary import Calls, RunSummary
 
 LABEL: Final = "label:"
 NONE: Final = "(none)"
@@ -58,7 +58,7 @@ class Metrics:
     by: str = ""
     groups: tuple[Group, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
-    runs: tuple[RunFigures, ...] = field(default=(), repr=False)
+    runs: tuple[RunSummary, ...] = field(default=(), repr=False)
 
     @property
     def definitions(self) -> tuple[Definition[Any], ...]:
@@ -78,7 +78,7 @@ class Metrics:
 
 
 def measure(
-    runs: Iterable[RunFigures],
+    runs: Iterable[RunSummary],
     *,
     by: str = "",
     since: float | None = None,
@@ -88,7 +88,7 @@ def measure(
     """Return the metrics of some runs.
 
     Args:
-        runs: The figures of the runs.
+        runs: The summaries of the runs.
         by: What to make groups by: ``tool``, ``provider``, ``planner``, ``plan``, ``day``, ``week``, or ``label:NAME``;
             empty for no groups.
         since: Runs that began before that do not count, in seconds since 1970.
@@ -113,16 +113,16 @@ def measure(
     )
 
 
-def within(runs: Iterable[RunFigures], since: float | None, until: float | None) -> list[RunFigures]:
+def within(runs: Iterable[RunSummary], since: float | None, until: float | None) -> list[RunSummary]:
     """Return the runs that began at or after *since*, and before *until*."""
     return [run for run in runs if (since is None or run.began >= since) and (until is None or run.began < until)]
 
 
-def compared(runs: Iterable[RunFigures], at: float) -> tuple[Group, Group]:
+def compared(runs: Iterable[RunSummary], at: float) -> tuple[Group, Group]:
     """Return the metrics of the runs that began before an instant, and of those that began then or later.
 
     Args:
-        runs: The figures of the runs.
+        runs: The summaries of the runs.
         at: The instant of a change, in seconds since 1970.
     """
     known = list(runs)
@@ -137,7 +137,7 @@ def _group(name: str, definitions: Sequence[Definition[Any]], of: Sequence[Any])
 # What groups are made by ----------------------------------------------------------------------------------------------
 
 
-def _plan_name(run: RunFigures) -> str:
+def _plan_name(run: RunSummary) -> str:
     """Return the name of a plan: a hash, which plans for other values share, and its tools."""
     if not run.tools_planned:
         return NONE
@@ -147,21 +147,21 @@ def _plan_name(run: RunFigures) -> str:
     return f"{run.shape[:8]} {', '.join(words[:_MOST_TOOLS])}{more}"
 
 
-def _day(run: RunFigures) -> str:
+def _day(run: RunSummary) -> str:
     return f"{datetime.fromtimestamp(run.began, UTC):%Y-%m-%d}"
 
 
-def _week(run: RunFigures) -> str:
+def _week(run: RunSummary) -> str:
     return f"{datetime.fromtimestamp(run.began, UTC):%G-W%V}"
 
 
-_OF_RUNS: Final[Mapping[str, Callable[[RunFigures], str]]] = {
+_OF_RUNS: Final[Mapping[str, Callable[[RunSummary], str]]] = {
     "planner": lambda run: ", ".join(run.planners) or NONE,
     "plan": _plan_name,
     "day": _day,
     "week": _week,
 }
-_OF_CALLS: Final[Mapping[str, Callable[[RunFigures], Mapping[str, Calls]]]] = {
+_OF_CALLS: Final[Mapping[str, Callable[[RunSummary], Mapping[str, Calls]]]] = {
     "tool": lambda run: run.tools,
     "provider": lambda run: run.providers,
 }
@@ -178,17 +178,17 @@ def check_grouping(by: str) -> None:
         raise ContractError(f"runs are grouped by {', '.join(GROUPINGS)}; not by {shorten(repr(by), 60)}")
 
 
-def runs_by_name(runs: Iterable[RunFigures], by: str) -> dict[str, list[RunFigures]]:
+def runs_by_name(runs: Iterable[RunSummary], by: str) -> dict[str, list[RunSummary]]:
     """Return runs by the name of their group."""
     name_of = _OF_RUNS.get(by) or _label(by.removeprefix(LABEL))
-    found: dict[str, list[RunFigures]] = {}
+    found: dict[str, list[RunSummary]] = {}
     for run in runs:
         found.setdefault(name_of(run), []).append(run)
     return found
 
 
-def _label(name: str) -> Callable[[RunFigures], str]:
-    def value_of(run: RunFigures) -> str:
+def _label(name: str) -> Callable[[RunSummary], str]:
+    def value_of(run: RunSummary) -> str:
         value = run.labels.get(name)
         if value is None:
             return NONE
@@ -198,7 +198,7 @@ def _label(name: str) -> Callable[[RunFigures], str]:
 
 
 def _calls_by_name(
-    runs: Iterable[RunFigures], calls_of: Callable[[RunFigures], Mapping[str, Calls]]
+    runs: Iterable[RunSummary], calls_of: Callable[[RunSummary], Mapping[str, Calls]]
 ) -> dict[str, list[Calls]]:
     found: dict[str, list[Calls]] = {}
     for run in runs:

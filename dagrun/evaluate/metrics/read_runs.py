@@ -12,10 +12,10 @@ from typing import Final
 import anyio.to_thread
 
 from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunNotFound, shorten
+from dagrun.evaluate.metrics.measured_run import measured_run
 from dagrun.evaluate.metrics.metrics import Metrics, check_grouping, measure
-from dagrun.evaluate.metrics.record_figures import figures_of
-from dagrun.evaluate.metrics.run_figures import RunFigures
 from dagrun.model.journal import Journal, MarksRecords
+from dagrun.observe.run_summary import RunSummary
 
 Instant = datetime | timedelta | float | None
 
@@ -32,7 +32,7 @@ class RecordedRuns:
         left_out: Why a record cannot be used, by the id of the run.
     """
 
-    figures: dict[str, RunFigures] = field(default_factory=dict)
+    figures: dict[str, RunSummary] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
 
 
@@ -45,7 +45,7 @@ class FiguresReader:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._known: dict[str, tuple[str, RunFigures | str]] = {}  # by run: the mark, and the figures or the fault
+        self._known: dict[str, tuple[str, RunSummary | str]] = {}  # by run: the mark, and the figures or the fault
         self._lock = anyio.Lock()
 
     async def read(self) -> RecordedRuns:
@@ -57,7 +57,7 @@ class FiguresReader:
         async with self._lock:
             marks = await self._marks()
             found = RecordedRuns()
-            known: dict[str, tuple[str, RunFigures | str]] = {}
+            known: dict[str, tuple[str, RunSummary | str]] = {}
             for run_id, mark in marks.items():
                 kept = self._known.get(run_id)
                 fresh = kept if kept is not None and mark and kept[0] == mark else await self._figures(run_id, mark)
@@ -73,11 +73,11 @@ class FiguresReader:
             return await self._journal.marks()
         return dict.fromkeys((held.run_id for held in await self._journal.runs()), "")
 
-    async def _figures(self, run_id: str, mark: str) -> tuple[str, RunFigures | str] | None:
+    async def _figures(self, run_id: str, mark: str) -> tuple[str, RunSummary | str] | None:
         """Return the figures of a run, or why there are none; `None` if it has no record."""
         try:
             lines = await self._journal.read(run_id)
-            return (mark, await anyio.to_thread.run_sync(figures_of, run_id, lines)) if lines else None
+            return (mark, await anyio.to_thread.run_sync(measured_run, run_id, lines)) if lines else None
         except RunNotFound:  # it was deleted a moment ago
             return None
         except (JournalDamaged, JournalFailed) as error:
@@ -86,7 +86,7 @@ class FiguresReader:
             )
 
 
-def _keep(found: RecordedRuns, run_id: str, what: RunFigures | str) -> None:
+def _keep(found: RecordedRuns, run_id: str, what: RunSummary | str) -> None:
     if isinstance(what, str):
         found.left_out[run_id] = what
     else:

@@ -9,9 +9,9 @@ from typing import Final
 
 from dagrun.errors import ContractError, ToolError, shorten
 from dagrun.evaluate.metrics.read_runs import Instant, metrics
-from dagrun.evaluate.metrics.run_figures import RunFigures
 from dagrun.model.journal import Journal
 from dagrun.model.outcome import ErrorKind, State
+from dagrun.observe.run_summary import RunSummary
 
 TIMEOUT: Final = "timeout"
 
@@ -94,14 +94,14 @@ def error_of(kind: str) -> Exception:
     return _ERRORS[kind]()
 
 
-def learned_failures(runs: Iterable[RunFigures]) -> dict[str, FailureModel]:
+def learned_failures(runs: Iterable[RunSummary]) -> dict[str, FailureModel]:
     """Return the failure rates and kinds of each tool in recorded runs.
 
     The rate is 1 less the ``call_success`` of `dagrun.metrics`: what a critic did not pass counts as a failure, and a
     call that was told to stop does not count.
 
     Args:
-        runs: The figures of the runs.
+        runs: The summaries of the runs.
     """
     judged: Counter[str] = Counter()
     failed: dict[str, Counter[str]] = {}

@@ -1,4 +1,7 @@
-"""Whatever a test has left in a journal in memory can be read again, without the tools and the types of the run."""
+"""What a test has left in a journal in memory can be read again, without the tools and the types of the run.
+
+And its summary says what its graph says.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from dagrun.api.replaying import replayed
 from dagrun.journal.memory import MemoryJournal, MemoryTape
-from dagrun.model.codec.event_codec import events_of
+from summary_checks import expect_summary
 
 _MOST = 100  # of one test: a rig has thousands, which take their time and memory
 _create = MemoryJournal.create
@@ -29,6 +31,7 @@ def records_are_read_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     Raises:
         JournalDamaged: One cannot be read.
+        AssertionError: The summary of one has other figures than its graph.
     """
     _kept.clear()
     monkeypatch.setattr(MemoryJournal, "create", _noted)
@@ -37,6 +40,6 @@ def records_are_read_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for journal, run_id in _kept:
             kept = journal._runs.get(run_id)  # it may have been deleted
             if kept is not None and (lines := list(kept.lines())):
-                replayed(run_id, events_of(run_id, lines))
+                expect_summary(run_id, lines)
     finally:
         _kept.clear()

@@ -8,9 +8,9 @@ from typing import Any
 
 import dagrun
 from dagrun import MemoryJournal, Plan, Policy, Step
-from dagrun.evaluate.metrics.record_figures import figures_of
-from dagrun.evaluate.metrics.run_figures import RunFigures
+from dagrun.evaluate.metrics.measured_run import measured_run
 from dagrun.model.journal import Line
+from dagrun.observe.run_summary import RunSummary
 from dagrun.runtime.result import RunResult
 from small_tools import toolset
 
@@ -35,9 +35,9 @@ class Recorded:
         """The record of a run."""
         return await self.journal.read(run_id)
 
-    async def figures(self, run_id: str) -> RunFigures:
+    async def figures(self, run_id: str) -> RunSummary:
         """The figures of a run."""
-        return figures_of(run_id, await self.lines(run_id))
+        return measured_run(run_id, await self.lines(run_id))
 
 
 def cut_after(lines: Sequence[Line], event: str) -> list[Line]:
@@ -51,7 +51,7 @@ def changed(lines: Sequence[Line], event: str, **fields: Any) -> list[Line]:
     made = []
     for line in lines:
         facts = json.loads(line.text)
-        text = json.dumps(facts | fields).encode() if facts["event"] == event else line.text
+        text = json.dumps(facts | fields, separators=(",", ":")).encode() if facts["event"] == event else line.text
         made.append(Line(line.seq, text, line.digest))
     return made
 
