@@ -1,10 +1,10 @@
 """How many submitted runs two worker processes carry out in a second, and how soon an idle worker takes one up.
 
-    PYTHONPATH=tests/helpers/journals .venv/bin/python benchmarks/workers.py [--runs N] [--workers N] [--folder]
+    PYTHONPATH=tests/helpers/journals .venv/bin/python benchmarks/workers.py [--runs N] [--workers N]
 
-Runs of three steps, one with an effect, on a server of PostgreSQL of its own (`tests/helpers/journals`), or in a folder
-with SQLite. Printed are the milliseconds of a submission, and of a list of all runs, the runs per second, the time from
-a submission until the run was taken up, and the CPU time of the workers, which a busy machine changes least.
+Runs of three steps, one with an effect, on a server of PostgreSQL of its own (`tests/helpers/journals`). Printed are
+the milliseconds of a submission, and of a list of all runs, the runs per second, the time from a submission until the
+run was taken up, and the CPU time of the workers, which a busy machine changes least.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import aclosing
 from pathlib import Path
 
 import anyio
@@ -23,7 +22,7 @@ import anyio
 import dagrun
 import postgres_server
 import worker_process
-from dagrun import Plan, PostgresJournal, SQLiteJournal, Step
+from dagrun import Plan, PostgresJournal, Step
 from dagrun.journal.queue import QueueStanding
 from dagrun.model.event import RunResumed, RunStarted
 
@@ -35,14 +34,13 @@ PLAN = Plan(
         Step(id="check", tool="look", depends_on=["pay"]),
     ]
 )
-Records = PostgresJournal | SQLiteJournal
 IDLE = 60  # runs that are submitted one by one
 
 
-async def measure(place: str, book: str, runs: int, count: int) -> None:
+async def measure(dsn: str, book: str, runs: int, count: int) -> None:
     """Measure, and print the figures."""
     tools = worker_process.tools(book)
-    async with aclosing(worker_process.journal_of(place, "dagrun")) as journal:
+    async with PostgresJournal(dsn, durability="process", lease_seconds=worker_process.LEASE) as journal:
 
         async def submit(run_id: str) -> None:
             await dagrun.submit(PLAN, tools=tools, inputs={"run": run_id}, run_id=run_id, journal=journal)
@@ -54,7 +52,7 @@ async def measure(place: str, book: str, runs: int, count: int) -> None:
         begun = time.perf_counter()
         listed = len(await journal.queue.runs())
         print(f"a list of {listed} runs: {(time.perf_counter() - begun) * 1000:.0f} ms")
-        command = [sys.executable, worker_process.__file__, place, "dagrun", book]
+        command = [sys.executable, worker_process.__file__, dsn, "dagrun", book]
         workers = [_started(command) for _ in range(count)]
         try:
             begun = time.perf_counter()
@@ -80,7 +78,7 @@ def _started(command: list[str]) -> subprocess.Popen[bytes]:
     return worker
 
 
-async def _taken_up(journal: Records, submit: object, run_id: str) -> float:
+async def _taken_up(journal: PostgresJournal, submit: object, run_id: str) -> float:
     """Submit a run, and return the seconds until it was taken up."""
     assert callable(submit)
     await submit(run_id)
@@ -96,16 +94,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--folder", action="store_true", help="in a folder, not in PostgreSQL")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        words = str(Path(folder) / "book"), options.runs, options.workers
-        if options.folder:
-            anyio.run(measure, str(Path(folder) / "runs"), *words)
-            return
         server = postgres_server.started()
         try:
-            anyio.run(measure, server.dsn, *words)
+            anyio.run(measure, server.dsn, str(Path(folder) / "book"), options.runs, options.workers)
         finally:
             server.remove()
 

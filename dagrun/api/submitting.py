@@ -261,7 +261,8 @@ def queue_of(journal: Journal) -> RunQueue:
     """
     if not isinstance(journal, Queues):
         raise ContractError(
-            f"no runs can be submitted to a {type(journal).__name__}; use a PostgresJournal or a SQLiteJournal"
+            f"no runs can be submitted to a {type(journal).__name__}, and no worker takes runs from it: use a"
+            " PostgresJournal, or carry runs out in your process, by an Engine"
         )
     return journal.queue
 

@@ -1,8 +1,8 @@
 """The folders of records: no tool that works on files may read or write anything in them.
 
 1. The folder of all runs of each journal that this process has made is private, wherever it lies.
-2. A folder that looks like the folder of a run, or has the queue of runs, is private, whoever has made it: this also
-   holds in worker processes, and for the runs of other programs.
+2. A folder that looks like the folder of a run is private, whoever has made it: this also holds in worker processes,
+   and for the runs of other programs.
 3. All that lies below a private folder is private.
 """
 
@@ -19,7 +19,6 @@ from weakref import finalize
 _FOLDERS: Final[dict[int, tuple[str, ...]]] = {}
 _NUMBERS: Final = count()
 _OF_A_RUN: Final = ("journal.db", "inbox")
-QUEUE: Final = "runs-queue.db"
 _MAX_DEPTH: Final = 1000
 
 
@@ -85,7 +84,7 @@ def _upwards(folder: int) -> Iterator[tuple[str, os.stat_result]]:
 def _is_marked(folder: int, place: str, status: os.stat_result, named: set[tuple[int, int]]) -> bool:
     if (status.st_dev, status.st_ino) in named:
         return True
-    return all(_exists(folder, f"{place}/{name}") for name in _OF_A_RUN) or _exists(folder, f"{place}/{QUEUE}")
+    return all(_exists(folder, f"{place}/{name}") for name in _OF_A_RUN)
 
 
 def _exists(folder: int, path: str) -> bool:

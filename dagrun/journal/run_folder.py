@@ -59,7 +59,6 @@ def _holds(point: str, path: str) -> bool:
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 _ANSWER_KEY: Final = re.compile(rb"[0-9a-f]{%d}" % ANSWER_KEY_LENGTH)
-_TICKET: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class RunPaths:
@@ -69,7 +68,7 @@ class RunPaths:
         folder: The folder of the run.
     """
 
-    __slots__ = ("anchor", "answer_key", "artifacts", "database", "folder", "inbox", "ticket", "wake", "wal")
+    __slots__ = ("anchor", "answer_key", "artifacts", "database", "folder", "inbox", "wake", "wal")
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -77,7 +76,6 @@ class RunPaths:
         self.wal = folder / "journal.db-wal"
         self.anchor = folder / "anchor"
         self.answer_key = folder / "answer_key"  # beside the inbox: who may write letters need not read the key
-        self.ticket = folder / "ticket"  # of a run that was submitted
         self.artifacts = folder / "artifacts"
         self.inbox = folder / "inbox"
         self.wake = self.inbox / ".wake"
@@ -107,21 +105,14 @@ class RunPaths:
             files += [log] if log.st_size else []  # an empty one is made by whoever reads
         return tuple(number for file in files for number in (file.st_ino, file.st_size, file.st_mtime_ns))
 
-    def make(self, ticket: str = "", *, is_synced: bool = False) -> None:
-        """Make the folders, the ticket, if there is one, and an empty database, with access for this user only."""
+    def make(self) -> None:
+        """Make the folders and an empty database, with access for this user only."""
         for folder in (self.folder, self.artifacts, self.inbox):
             os.mkdir(folder, FOLDER_MODE)
         os.mkfifo(self.wake, FILE_MODE)
         # SQLite makes the log files beside it with the mode of this file.
         os.close(os.open(self.database, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
         self.read_answer_key()
-        if ticket:
-            descriptor = os.open(self.ticket, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE)
-            with open(descriptor, "w", encoding="ascii") as file:
-                file.write(ticket)
-                file.flush()
-                if is_synced:
-                    os.fsync(descriptor)
 
     def read_answer_key(self) -> str:
         """Return the answer key of the run. A run of an older version, or after a power cut, gets a new one.
@@ -153,44 +144,6 @@ class RunPaths:
         finally:
             draft.unlink()
 
-    def read_ticket(self) -> str:
-        """Return the key of the run's row in the queue of its folder; empty for a run that was not submitted.
-
-        It is also empty if there is a `ticket_fault`.
-        """
-        try:
-            return self._ticket()
-        except JournalFailed:
-            return ""
-
-    def ticket_fault(self) -> str:
-        """Return why the ticket of a run cannot be used; empty if it can, or there is none."""
-        try:
-            self._ticket()
-        except JournalFailed as error:
-            return str(error)
-        return ""
-
-    def renew_ticket(self, ticket: str) -> None:
-        """Write the ticket of a run whose file is damaged.
-
-        Raises:
-            JournalFailed: It cannot be written, or another user could have put the file there.
-        """
-        check_file(self.ticket)
-        with as_failure(f"cannot write {self.ticket}"):
-            self.ticket.write_text(ticket, encoding="ascii")
-
-    def _ticket(self) -> str:
-        if not os.path.lexists(self.ticket):
-            return ""
-        check_file(self.ticket)
-        with as_failure(f"cannot read {self.ticket}"):
-            text = self.ticket.read_text(encoding="ascii", errors="replace")
-        if _TICKET.fullmatch(text) is None:
-            raise JournalFailed(f"{self.ticket} is damaged, so no worker knows the run by it")
-        return text
-
     def check(self) -> None:
         """Refuse files and folders that another user could have put there, or could change.
 
@@ -202,7 +155,7 @@ class RunPaths:
         for folder in (self.artifacts, self.inbox):
             if os.path.lexists(folder):
                 check_folder(folder)
-        for name in ("journal.db", "journal.db-wal", "journal.db-shm", "anchor", "answer_key", "ticket"):
+        for name in ("journal.db", "journal.db-wal", "journal.db-shm", "anchor", "answer_key"):
             path = self.folder / name
             if os.path.lexists(path):
                 check_file(path)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
 import dagrun
-from dagrun import MemoryJournal, Plan, Status, Step
+from dagrun import MemoryJournal, Plan, SQLiteJournal, Status, Step
 from dagrun.errors import ContractError, PlanRefused, RunNotFound
 from dagrun.journal.memory_queue import HandedTape, MemoryQueue
 from dagrun.journal.queue import QueuedRun, QueueStanding, Wanted
@@ -243,13 +244,19 @@ async def test_a_run_that_cannot_be_taken_up_is_set_aside() -> None:
     assert "policy" in left.reason
 
 
-async def test_what_cannot_be_submitted_is_refused_at_once() -> None:
+async def test_what_cannot_be_submitted_is_refused_at_once(tmp_path: Path) -> None:
     """With nothing left in the journal."""
     journal, shop = MemoryJournal(), Shop()
     with pytest.raises(PlanRefused):
         await dagrun.submit(Plan(steps=[Step(id="a", tool="fly")]), tools=shop.tools, journal=journal)
-    with pytest.raises(ContractError, match="no runs can be submitted"):
-        await dagrun.submit(PLAN, tools=shop.tools, journal=object())  # type: ignore[arg-type]
+    for without_queue in (object(), SQLiteJournal(tmp_path / "runs")):
+        with pytest.raises(ContractError, match=r"no runs can be submitted.*use a PostgresJournal"):
+            await dagrun.submit(PLAN, tools=shop.tools, journal=without_queue)  # type: ignore[arg-type]
+    with pytest.raises(ContractError, match="no worker takes runs from it"):
+        dagrun.Worker(dagrun.Engine(), journal=SQLiteJournal(tmp_path / "runs"), tools=shop.tools)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ContractError, match="connection"):
+        await dagrun.submit(PLAN, tools=shop.tools, journal=journal, connection=object())
     with pytest.raises(ContractError, match="time zone"):
         await dagrun.submit(PLAN, tools=shop.tools, journal=journal, not_before=datetime(2030, 1, 1))
     with pytest.raises(ContractError, match="priority"):

@@ -8,21 +8,22 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import anyio
 import pytest
 
+import cli_tools
 import dagrun
 from command_line import SECONDS, TOOLS, Shell, shell, started
-from dagrun import SQLiteJournal
+from dagrun import MemoryJournal, PostgresJournal, SQLiteJournal
 from dagrun.cli.jobs.queued.submit_job import read_moment
 from dagrun.cli.records import answering
-from dagrun.cli.records.folder_records import QUEUE
 from dagrun.cli.records.queued_runs import STANDINGS
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.journal.queue import QueuedRun, QueueStanding, QueueTicket, Wanted
-from dagrun.journal.sqlite import queue_table
+from postgres_schemas import fresh_database, say
 
 __all__ = ["shell"]
 pytestmark = pytest.mark.real_time
@@ -30,6 +31,15 @@ pytestmark = pytest.mark.real_time
 ECHO = {"id": "a", "tool": "echo", "args": {"value": "done"}}
 PAUSED = {**ECHO, "pause": "before"}
 LONG = {"id": "a", "tool": "nap", "args": {"seconds": 60}}
+NOWHERE = ("--journal", "postgresql://me:secret@127.0.0.1:1/none")
+
+
+@pytest.fixture
+def database(shell: Shell, postgres: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty database, where the commands of the shell keep runs."""
+    with fresh_database(postgres) as dsn:
+        monkeypatch.setenv("DAGRUN_JOURNAL", dsn)
+        yield dsn
 
 
 def submitted(shell: Shell, run_id: str, step: dict[str, Any], *more: str) -> None:
@@ -83,6 +93,8 @@ def standings(shell: Shell, *args: str) -> dict[str, str]:
     return {run["run_id"]: run["queue"]["standing"] for run in shell("runs", "--json", *args).json["runs"]}
 
 
+@pytest.mark.costly
+@pytest.mark.usefixtures("database")
 def test_a_worker_carries_out_what_was_submitted(shell: Shell) -> None:
     """It answers for nobody, takes a run up again that was answered from elsewhere, and suspends what SIGTERM cuts."""
     for run_id, step in (("quick", ECHO), ("asked", PAUSED), ("long", LONG), ("gone", LONG)):
@@ -111,6 +123,7 @@ def test_a_worker_carries_out_what_was_submitted(shell: Shell) -> None:
 
 
 @pytest.mark.costly
+@pytest.mark.usefixtures("database")
 def test_a_tool_that_would_not_stop_keeps_no_worker(shell: Shell) -> None:
     """After the grace period and a moment, the process ends by force; another worker takes the run over."""
     shell.file("short.toml", "grace = 0.1\n")
@@ -123,21 +136,22 @@ def test_a_tool_that_would_not_stop_keeps_no_worker(shell: Shell) -> None:
 
 
 @pytest.mark.costly
-def test_a_database_has_the_queue_of_machines(shell: Shell, postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DAGRUN_JOURNAL", postgres)
+@pytest.mark.usefixtures("database")
+def test_a_worker_serves_the_pools_that_it_names(shell: Shell) -> None:
+    submitted(shell, "near", ECHO)
     submitted(shell, "far", ECHO, "--pool", "far", "--priority", "3")
-    (row,) = shell("runs", "--standing", "queued", "--json").json["runs"]
+    _, row = sorted(shell("runs", "--standing", "queued", "--json").json["runs"], key=lambda run: -len(run["run_id"]))
     facts = {name: row["queue"][name] for name in ("pool", "priority", "takeovers", "owner", "next_command")}
     assert facts == {"pool": "far", "priority": 3, "takeovers": 0, "owner": None, "next_command": None}
     with at_work(shell, "--pool", "far") as worker:
         worker.told("RunReleased", run_id="far", status="succeeded")
         assert worker.end() == 0
+    assert standings(shell) == {"near": "queued", "far": "ended"}
     assert shell("follow", "last", "--json").json["output"] == "done"
-    shell("prune", "far")
 
 
 @pytest.mark.costly
-def test_a_worker_is_told_when_runs_are_stuck(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_is_told_when_runs_are_stuck(shell: Shell, database: str) -> None:
     """After no takeover here, and a moment without a worker that fits."""
     submitted(shell, "dead", ECHO)
 
@@ -146,32 +160,30 @@ def test_a_worker_is_told_when_runs_are_stuck(shell: Shell, monkeypatch: pytest.
         return 1
 
     async def leave() -> None:
-        journal = SQLiteJournal(shell.runs, lease_seconds=-1)
-        tape = await journal.queue.claim(Wanted())
-        assert tape is not None
-        with monkeypatch.context() as patched:
-            patched.setattr(queue_table.SubmittedRun, "released", lambda self, free: None)
-            await tape.aclose()
-        await dagrun.submit(dagrun.plan(unknown.step()), tools=[unknown], run_id="other", journal=journal)
+        async with PostgresJournal(database) as journal:
+            await dagrun.submit(dagrun.plan(unknown.step()), tools=[unknown], run_id="other", journal=journal)
 
+    say(database, "UPDATE dagrun.queue SET standing = 'running'")  # as after `kill -9` and the end of the lease
     anyio.run(leave)
     with at_work(shell, "--max-takeovers", "0", "--unfit-after", "0.01") as worker:
-        while standings(shell) != {"dead": "stuck", "other": "stuck"}:
-            pass
+        more = count()
+        while not standings(shell).items() >= {"dead": "stuck", "other": "stuck"}.items():
+            submitted(shell, f"more-{next(more)}", ECHO)  # it looks again at once, and not only after a minute
         assert worker.end() == 0
     assert "dead is stuck: 1 worker has ended while at it" in shell("runs").out
 
 
-def test_what_a_worker_leaves_says_why(shell: Shell) -> None:
+@pytest.mark.costly
+def test_what_a_worker_leaves_says_why(shell: Shell, database: str) -> None:
     """A run that is stuck is named with its reason and the commands for it, and goes back into the queue by one."""
     submitted(shell, "bad", ECHO)
 
     async def set_aside() -> None:
-        journal = SQLiteJournal(shell.runs)
-        tape = await journal.queue.claim(Wanted())
-        assert tape is not None
-        tape.leave(QueueStanding.STUCK, "3 workers have ended while at it")
-        await tape.aclose()
+        async with PostgresJournal(database) as journal:
+            tape = await journal.queue.claim(Wanted())
+            assert tape is not None
+            tape.leave(QueueStanding.STUCK, "3 workers have ended while at it")
+            await tape.aclose()
 
     anyio.run(set_aside)
     shown = shell("runs", "--standing", "stuck").out
@@ -198,19 +210,22 @@ def test_what_a_worker_leaves_says_why(shell: Shell) -> None:
     assert [run["queue"] for run in shell("runs", "--json").json["runs"]][1] is None
 
 
-def test_a_run_whose_ticket_is_damaged_is_in_the_list(shell: Shell) -> None:
-    """With the reason, and the command that mends it, although no worker has seen it."""
-    submitted(shell, "lost", ECHO)
-    ticket = shell.runs / "lost" / "ticket"
-    ticket.write_text("{")
-    shown = shell("runs", "--standing", "stuck").out
+def test_a_run_that_an_older_version_left_in_the_queue_of_a_folder_is_resumed(shell: Shell) -> None:
+    """It has its first record, nobody holds it, and no worker will come."""
 
-    assert f"lost is stuck: {ticket} is damaged" in shown
-    assert "dagrun requeue lost" in shown
-    assert shell("runs", "--standing", "queued").out.startswith("no queued runs")
-    assert shell("runs", "--json").json["runs"][0]["queue"]["standing"] == "stuck"
-    assert shell("requeue", "lost").out == "lost is in the queue of pool default\n"
-    assert standings(shell) == {"lost": "queued"}
+    async def leave() -> None:
+        memory = MemoryJournal()
+        await dagrun.submit(json.dumps({"steps": [ECHO]}), tools=[cli_tools.echo], run_id="old", journal=memory)
+        tape = await SQLiteJournal(shell.runs).create("old")
+        tape.append((await memory.read("old"))[0].text)
+        await tape.aclose()
+
+    anyio.run(leave)
+    (shell.runs / "old" / "ticket").write_text("0" * 32)
+    (shell.runs / ".queue").mkdir()
+    assert [run["stand"] for run in shell("runs", "--json").json["runs"]] == ["interrupted"]
+    resumed = shell("resume", "old", *TOOLS)
+    assert (resumed.code, resumed.out) == (0, "done\n"), resumed.err
 
 
 def test_an_answer_to_a_run_that_its_worker_has_just_ended_asks_for_no_resume(
@@ -229,11 +244,15 @@ def test_an_answer_to_a_run_that_its_worker_has_just_ended_asks_for_no_resume(
     [
         (("submit",), 2, "submit a PLAN, or a goal"),
         (("submit", "plan.json", "--goal", "more"), 2, "not both"),
-        (("submit", "plan.json", *TOOLS, "--not-before", "soon"), 2, "--not-before soon"),
-        (("submit", "bad.json", *TOOLS), 3, "DR2"),
+        (("submit", "plan.json", *TOOLS, "--not-before", "soon", *NOWHERE), 2, "--not-before soon"),
+        (("submit", "bad.json", *TOOLS, *NOWHERE), 3, "DR2"),
+        (("submit", "plan.json", *TOOLS), 2, "none from a folder: name the database by --journal"),
+        (("submit", "plan.json", *TOOLS, "--runs", "here"), 2, "dagrun run carries a run out in this process"),
+        (("worker", *TOOLS, "--runs", "here"), 2, "none from a folder"),
+        (("requeue", "last", "--journal", "here"), 2, "none from a folder"),
         (("runs", "--standing", "lost"), 2, "--standing lost: write queued"),
         (("follow", "none"), 2, "there are no runs"),
-        (("worker", *TOOLS, "--journal", "postgresql://me:secret@127.0.0.1:1/none"), 1, "cannot use PostgreSQL"),
+        (("worker", *TOOLS, *NOWHERE), 1, "cannot use PostgreSQL"),
     ],
 )
 def test_what_does_not_fit_is_refused(shell: Shell, args: tuple[str, ...], code: int, said: str) -> None:
@@ -243,7 +262,8 @@ def test_what_does_not_fit_is_refused(shell: Shell, args: tuple[str, ...], code:
     assert (ended.code, ended.out) == (code, "")
     assert said in ended.err
     assert "secret" not in ended.err
-    assert not (shell.runs / QUEUE).exists()
+    assert not shell.runs.exists()
+    assert not (shell.folder / "here").exists()
 
 
 @pytest.mark.parametrize(
@@ -260,7 +280,7 @@ def test_secrets_must_be_there_so_that_none_gets_into_the_record(
     shell.plan(ECHO)
     (shell.folder / "key.txt").write_text("a-long-secret-value")
     (shell.folder / "key.txt").chmod(0o644)
-    ended = shell("submit", *what, *TOOLS, "--planner", "x", "--secret", secret)
+    ended = shell("submit", *what, *TOOLS, "--planner", "x", "--secret", secret, *NOWHERE)
     assert (ended.code, ended.out) == (2, "")
     assert said in ended.err
 
@@ -278,4 +298,3 @@ def test_a_moment_is_from_now_on_or_by_the_clock() -> None:
 def test_the_words_of_lists_are_those_of_the_queue() -> None:
     """They are written twice, since a list is printed without the libraries of the queue."""
     assert set(STANDINGS) == {str(standing) for standing in QueueStanding}
-    assert queue_table.FOLDER == QUEUE

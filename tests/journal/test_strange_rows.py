@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import aclosing
-from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -18,7 +13,7 @@ from command_line import Shell, shell
 from dagrun.journal.memory import MemoryJournal
 from dagrun.journal.queue import QueueStanding, QueueTicket, Wanted
 from page_client import Client, page_of
-from postgres_schemas import fresh_schema, say
+from postgres_schemas import fresh_database, fresh_schema, say
 
 __all__ = ["shell"]
 pytestmark = pytest.mark.real_time
@@ -31,60 +26,53 @@ async def look(x: int) -> int:
     return x
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.costly)])
-def place(request: pytest.FixtureRequest, shell: Shell) -> Iterator[tuple[Callable[[], Any], Callable[[], object]]]:
-    """A function that makes a journal of one place, and one that parks run r0 there."""
-    if request.param == "sqlite":
-        yield lambda: dagrun.SQLiteJournal(shell.runs), lambda: _park(shell)
-        return
-    dsn = request.getfixturevalue("postgres")
-    with fresh_schema(dsn) as schema:
-        of_r0 = f"(SELECT number FROM {schema}.runs WHERE run_id = 'r0')"
-        change = f"UPDATE {schema}.queue SET standing = 'parked' WHERE run = {of_r0}"
-        yield lambda: dagrun.PostgresJournal(dsn, schema=schema), lambda: say(dsn, change)
-
-
 @pytest.mark.asyncio
-async def test_a_row_with_a_strange_standing_hides_no_other(
-    place: tuple[Callable[[], Any], Callable[[], object]],
-) -> None:
+@pytest.mark.costly
+async def test_a_row_with_a_strange_standing_hides_no_other(postgres: str) -> None:
     """It is listed as unreadable, left alone by workers and by orders; and a page shows all runs."""
-    made, park = place
-    async with aclosing(made()) as journal:
-        for n in range(3):
-            await dagrun.submit(dagrun.plan(look.step(x=n)), tools=[look], journal=journal, run_id=f"r{n}")
-        park()
-        queue = journal.queue
-        rows = {row.run_id: (str(row.standing), row.reason) for row in await queue.runs()}
-        assert rows == {"r0": ("unreadable", SAID), "r1": ("queued", ""), "r2": ("queued", "")}
-        assert [row.run_id for row in await queue.runs([QueueStanding.UNREADABLE])] == ["r0"]
-        assert [row.run_id for row in await queue.runs([QueueStanding.QUEUED])] == ["r1", "r2"]
-        assert await queue.runs([QueueStanding.STUCK]) == []
-        assert await queue.put_back("r0") is False
-        listed = (await Client(page_of(journal)).get("/api/runs")).json()["runs"]
-        shown = {run["run_id"]: run["queue"]["standing"] for run in listed}
-        assert shown == {"r0": "unreadable", "r1": "queued", "r2": "queued"}
-        claimed = [await queue.claim(Wanted()) for _ in range(3)]
-        assert [tape and tape.run_id for tape in claimed] == ["r1", "r2", None]
-        for tape in filter(None, claimed):
-            await tape.aclose()
+    with fresh_schema(postgres) as schema:
+        async with dagrun.PostgresJournal(postgres, schema=schema) as journal:
+            await _hides_no_other(postgres, journal)
 
 
-def test_the_command_line_lists_a_row_with_a_strange_standing(shell: Shell) -> None:
+async def _hides_no_other(dsn: str, journal: dagrun.PostgresJournal) -> None:
+    for n in range(3):
+        await dagrun.submit(dagrun.plan(look.step(x=n)), tools=[look], journal=journal, run_id=f"r{n}")
+    _park(dsn, journal.queue.schema)
+    queue = journal.queue
+    rows = {row.run_id: (str(row.standing), row.reason) for row in await queue.runs()}
+    assert rows == {"r0": ("unreadable", SAID), "r1": ("queued", ""), "r2": ("queued", "")}
+    assert [row.run_id for row in await queue.runs([QueueStanding.UNREADABLE])] == ["r0"]
+    assert [row.run_id for row in await queue.runs([QueueStanding.QUEUED])] == ["r1", "r2"]
+    assert await queue.runs([QueueStanding.STUCK]) == []
+    assert await queue.put_back("r0") is False
+    listed = (await Client(page_of(journal)).get("/api/runs")).json()["runs"]
+    shown = {run["run_id"]: run["queue"]["standing"] for run in listed}
+    assert shown == {"r0": "unreadable", "r1": "queued", "r2": "queued"}
+    claimed = [await queue.claim(Wanted()) for _ in range(3)]
+    assert [tape and tape.run_id for tape in claimed] == ["r1", "r2", None]
+    for tape in filter(None, claimed):
+        await tape.aclose()
+
+
+@pytest.mark.costly
+def test_the_command_line_lists_a_row_with_a_strange_standing(shell: Shell, postgres: str) -> None:
     """With the reason, and no traceback."""
 
-    async def submit() -> None:
-        async with aclosing(dagrun.SQLiteJournal(shell.runs)) as journal:
+    async def submit(dsn: str) -> None:
+        async with dagrun.PostgresJournal(dsn) as journal:
             for n in range(2):
                 await dagrun.submit(dagrun.plan(look.step(x=n)), tools=[look], journal=journal, run_id=f"r{n}")
+            _park(dsn, journal.queue.schema)
 
-    asyncio.run(submit())
-    _park(shell)
-    made = shell("runs")
+    with fresh_database(postgres) as dsn:
+        asyncio.run(submit(dsn))
+        made = shell("runs", "--journal", dsn)
+        listed = shell("runs", "--standing", "unreadable", "--json", "--journal", dsn)
     assert made.code == 0
     assert re.search("^r0 .* unreadable since ", made.out, re.MULTILINE)
     assert re.search("^r1 .* queued in pool default", made.out, re.MULTILINE)
-    (found,) = shell("runs", "--standing", "unreadable", "--json").json["runs"]
+    (found,) = listed.json["runs"]
     assert (found["run_id"], found["queue"]["standing"], found["queue"]["reason"]) == ("r0", "unreadable", SAID)
 
 
@@ -124,8 +112,6 @@ async def test_a_record_with_a_strange_word_ends_no_worker_and_no_list(there: st
     assert {run["run_id"]: run["stand"] for run in listed if run["stand"] != "ended"} == {"s0": "damaged"}
 
 
-def _park(shell: Shell) -> None:
-    database = sqlite3.connect(next(Path(shell.runs).glob(".queue/*.db")))
-    with database:
-        database.execute("UPDATE queue SET standing = 'parked' WHERE run_id = 'r0'")
-    database.close()
+def _park(dsn: str, schema: str) -> None:
+    of_r0 = f"(SELECT number FROM {schema}.runs WHERE run_id = 'r0')"
+    say(dsn, f"UPDATE {schema}.queue SET standing = 'parked' WHERE run = {of_r0}")

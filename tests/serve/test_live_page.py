@@ -24,9 +24,10 @@ import dagrun
 from browsers import SECONDS, browser, tab, visitor
 from browsing import wait_until
 from command_line import Shell, finished, shell, started
-from dagrun import SQLiteJournal
+from dagrun import PostgresJournal
 from dagrun.journal import anchor
 from dagrun.journal.queue import QueueStanding, Wanted
+from postgres_schemas import fresh_database
 from view_runs import RICH, Mirrors, at_once, rich_tools
 
 __all__ = ["browser", "shell"]
@@ -546,13 +547,21 @@ def test_runs_of_other_processes_are_listed_answered_and_stopped(scene: Shell, b
 
 
 @rig
-def test_the_queue_of_workers_is_seen_and_put_right(scene: Shell, browser: Browser) -> None:
+def test_the_queue_of_workers_is_seen_and_put_right(
+    scene: Shell, browser: Browser, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What nobody has, is for whom; what is stuck, why; and a run is put back, and cancelled, without any worker."""
+    with fresh_database(postgres) as dsn:
+        monkeypatch.setenv("DAGRUN_JOURNAL", dsn)
+        _see_the_queue(scene, browser, dsn)
+
+
+def _see_the_queue(scene: Shell, browser: Browser, dsn: str) -> None:
     for run in ("bad", "first"):
         told = finished(scene, "submit", scene.plan(PAY), "-t", "page_tools", "--run-id", run, "--pool", "mail")
         assert told.code == 0, told.err
     with ThreadPoolExecutor(1) as thread:  # this thread has the loop of the browser
-        thread.submit(anyio.run, _set_next_aside, scene).result()
+        thread.submit(anyio.run, _set_next_aside, dsn).result()
     with serving(scene) as (_, address), tab(browser, address) as page:
         expect(page.locator('tr[data-run="first"]')).to_contain_text("in the queue")
         expect(page.locator('tr[data-run="first"]')).to_contain_text("pool mail")
@@ -577,12 +586,13 @@ def test_the_queue_of_workers_is_seen_and_put_right(scene: Shell, browser: Brows
             assert worker.wait(timeout=SECONDS / 1000) == 0
 
 
-async def _set_next_aside(scene: Shell) -> None:
+async def _set_next_aside(dsn: str) -> None:
     """Let the run be stuck that was submitted first."""
-    tape = await SQLiteJournal(scene.runs).queue.claim(Wanted(pools=["mail"]))
-    assert tape is not None
-    tape.leave(QueueStanding.STUCK, "3 workers have ended while at it")
-    await tape.aclose()
+    async with PostgresJournal(dsn) as journal:
+        tape = await journal.queue.claim(Wanted(pools=["mail"]))
+        assert tape is not None
+        tape.leave(QueueStanding.STUCK, "3 workers have ended while at it")
+        await tape.aclose()
 
 
 @rig

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dagrun.cli.records.record_place import Records, wait
+from dagrun.cli.records.record_place import Records
 from dagrun.cli.setup.settings import COMMAND_LINE, Configuration, project_folder
 from dagrun.cli.setup.trust import state_folder
 from dagrun.cli.terminal.user_errors import BadInput
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from dagrun.journal.sqlite.journal import SQLiteJournal
     from dagrun.model.journal import Line
 
-QUEUE: Final = ".queue"  # as in `dagrun.journal.sqlite.queue_table`; a test compares them
 _BUSY_SECONDS: Final = 5.0  # how long to wait for a database that another process has locked
 
 
@@ -90,8 +89,8 @@ class FolderRecords(Records):
                 yield Held(name), error
 
     def queued(self, standings: Collection[QueueStanding] = ()) -> list[QueuedRun]:
-        """Return the submitted runs; see `Records.queued`. Without any, nothing is loaded for them."""
-        return wait(lambda: self.journal.queue.runs(standings)) if os.path.lexists(self.folder / QUEUE) else []
+        """Return no run: none is submitted to a folder."""
+        return []
 
     def written_at(self, run_id: str) -> float:
         """Return the time of the last write into the folder of a run; see `Records.written_at`."""

@@ -59,6 +59,21 @@ def open_records(configuration: Configuration) -> Records:
     return FolderRecords(configuration)
 
 
+def open_shared_records(configuration: Configuration) -> Records:
+    """Return the records of runs in a database, for commands about runs that workers carry out.
+
+    Raises:
+        BadInput: The settings name a folder, or nothing.
+        MissingExtra: asyncpg is not installed.
+    """
+    if configuration.settings.journal is None:
+        raise BadInput(
+            "workers take runs from PostgreSQL, and none from a folder: name the database by --journal"
+            " postgresql://USER@HOST/NAME, or DAGRUN_JOURNAL; without one, dagrun run carries a run out in this process"
+        )
+    return open_records(configuration)
+
+
 def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the names of runs that begin with *incomplete*, for the completion of the shell; never an error."""
     try:
@@ -82,6 +97,11 @@ _journal: Final = click.option(
     help="The database of the records of runs, in place of a folder: postgresql://USER@HOST/NAME; or set"
     " DAGRUN_JOURNAL. Its password comes from PGPASSWORD or a password file.",
 )
+
+
+def shared_records_option(function: F) -> F:
+    """Add the option that says which database has the runs; a folder is taken, too, to say what to do instead."""
+    return click.option("--runs", metavar="DIR", hidden=True)(_journal(function))
 
 
 def records_option(function: F) -> F:

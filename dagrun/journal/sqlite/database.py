@@ -39,13 +39,12 @@ _PLACE: Final = {
 _SHORT_READ: Final = 522  # SQLITE_IOERR_SHORT_READ: the file ends in the middle of a page
 
 
-def create(path: Path, durability: Durability, first: Line | None = None) -> None:
+def create(path: Path, durability: Durability) -> None:
     """Make the tables of a new run, which has no owner yet, in the empty file *path*.
 
     Args:
         path: The file.
         durability: What the run survives.
-        first: The first record, if it has one.
 
     Raises:
         sqlite3.Error: The file cannot be written.
@@ -58,8 +57,6 @@ def create(path: Path, durability: Durability, first: Line | None = None) -> Non
         database.execute("BEGIN IMMEDIATE")
         for statement in (RECORDS, lease.TABLE, "INSERT INTO lease VALUES (1, 0, '', 0)"):
             database.execute(statement)
-        if first is not None:
-            database.execute(INSERT, (first.seq, first.text.decode(), first.digest))
         database.execute(f"PRAGMA application_id={APPLICATION}")
         database.execute(f"PRAGMA user_version={FORMAT}")
         database.execute("COMMIT")

@@ -9,7 +9,7 @@ import secrets
 import stat
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,6 @@ import anyio
 
 from dagrun.journal.base import MAX_LETTER, check_first, check_letter
 from dagrun.journal.run_folder import FILE_MODE, RunPaths, as_failure, check_folder
-from dagrun.journal.sqlite.pipes import empty, open_pipe, wake
 from dagrun.model.journal import Letter
 
 _NAME: Final = re.compile(r"\d{20}-[0-9a-f]{16}\.json")  # time of posting, so that the oldest comes first
@@ -42,7 +41,7 @@ def post(paths: RunPaths, text: bytes) -> None:
         _write(new, text)
         # Renamed when it is complete: the owner never reads half a letter.
         os.rename(new, paths.inbox / name)
-        wake(paths.wake)  # nobody may wait: the owner finds the letter when it next reads the folder
+        _wake(paths.wake)  # nobody may wait: the owner finds the letter when it next reads the folder
 
 
 @contextmanager
@@ -65,15 +64,6 @@ def discard(paths: RunPaths, letter: str) -> None:
     if _NAME.fullmatch(letter):
         with as_failure(f"cannot delete {letter} in {paths.inbox}"):
             (paths.inbox / letter).unlink(missing_ok=True)
-
-
-def has_unseen(paths: RunPaths, seen: Collection[str]) -> bool:
-    """Return whether there are messages that are not among those *seen*.
-
-    Raises:
-        OSError: The inbox cannot be read.
-    """
-    return any(_NAME.fullmatch(name) and name not in seen for name in os.listdir(paths.inbox))
 
 
 class Inbox:
@@ -119,11 +109,6 @@ class Inbox:
         self._ready.clear()
         return letters
 
-    @property
-    def seen(self) -> set[str]:
-        """The messages that were returned."""
-        return self._seen - {letter.id for letter in self._ready}
-
     async def _fetch(self) -> None:
         # In a thread, as a disk may be slow.
         for letter in await anyio.to_thread.run_sync(self._new_letters):
@@ -143,10 +128,10 @@ class Inbox:
         inbox = self._paths.inbox
         with as_failure(f"cannot read {inbox}"):
             if self._pipe is None and not self._is_closed:
-                self._pipe = open_pipe(self._paths.wake)
+                self._pipe = _open_pipe(self._paths.wake)
             # The pipe is emptied before the folder is read: a letter that comes later makes it readable again.
             if self._pipe is not None:
-                empty(self._pipe)
+                _empty(self._pipe)
             names = sorted(name for name in os.listdir(inbox) if _NAME.fullmatch(name) and name not in self._seen)
         texts = ((name, _read(inbox / name)) for name in names)
         return [Letter(name, text) for name, text in texts if text is not None]
@@ -177,3 +162,42 @@ def _read(path: Path) -> bytes | None:
         return os.read(descriptor, MAX_LETTER)
     finally:
         os.close(descriptor)
+
+
+def _open_pipe(path: Path) -> int:
+    """Open the pipe at *path* to wait for a wake-up; replace anything else of that name.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    try:
+        is_pipe = stat.S_ISFIFO(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        is_pipe = False
+    if not is_pipe:
+        path.unlink(missing_ok=True)
+        os.mkfifo(path, FILE_MODE)
+    # Opened for writing, too: a pipe whose last writer has closed it would be readable for ever.
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _empty(pipe: int) -> None:
+    """Forget the wake-ups so far."""
+    with suppress(BlockingIOError):
+        while os.read(pipe, 4096):
+            pass
+
+
+def _wake(path: Path) -> None:
+    """Wake the process that waits at a pipe, if there is one."""
+    try:
+        if not stat.S_ISFIFO(os.lstat(path).st_mode):
+            return
+        pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        with suppress(BlockingIOError):  # it is full of wake-ups
+            os.write(pipe, b".")
+    finally:
+        os.close(pipe)

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import anyio
 
@@ -24,10 +24,6 @@ from dagrun.journal.sqlite.reading import find_run, held_run, held_runs, read_li
 from dagrun.journal.sqlite.tape import SQLiteTape, SQLiteWriter, TakenRun
 from dagrun.journal.write_queue import Callback
 from dagrun.model.journal import Durability, Held, Line, StoredRow
-
-if TYPE_CHECKING:
-    from dagrun.journal.sqlite.queue import SQLiteQueue
-    from dagrun.journal.sqlite.queue_table import SubmittedRun
 
 
 class SQLiteJournal(Readable):
@@ -65,7 +61,6 @@ class SQLiteJournal(Readable):
         self._lease_seconds = lease_seconds
         self._busy_seconds = busy_seconds
         self._news = news.NewRecords(busy_seconds)
-        self._queue: SQLiteQueue | None = None
 
     def __repr__(self) -> str:
         return f"SQLiteJournal({str(self._folder)!r})"
@@ -91,7 +86,7 @@ class SQLiteJournal(Readable):
             JournalDamaged: The records are not what was written.
             JournalFailed: The record cannot be written.
         """
-        return await self._tape(partial(self._open_by_hand, run_id, steal=steal))
+        return await self._tape(partial(self._open, run_id, steal=steal))
 
     async def read(self, run_id: str) -> list[Line]:
         """Return the records of a run, checked; its owner may add more meanwhile.
@@ -165,7 +160,7 @@ class SQLiteJournal(Readable):
             RunNotFound: There is no run of this name.
             JournalFailed: The letter is too long, or cannot be written.
         """
-        await anyio.to_thread.run_sync(self._post, run_id, text)
+        await anyio.to_thread.run_sync(lambda: inbox.post(self._find(run_id), text))
 
     async def delete(self, run_id: str) -> None:
         """Delete a run with all its files; it may be damaged.
@@ -198,40 +193,25 @@ class SQLiteJournal(Readable):
     async def aclose(self) -> None:
         """Do nothing: each tape releases its own files."""
 
-    @property
-    def queue(self) -> SQLiteQueue:
-        """The runs that were submitted, for workers on this machine; see `dagrun.journal.queue.RunQueue`."""
-        if self._queue is None:
-            from dagrun.journal.sqlite.queue import FolderAccess, SQLiteQueue  # here: most runs are not submitted
-
-            access = FolderAccess(
-                self._folder, self.durability, self._busy_seconds, self._make, self._open, self._tape_of
-            )
-            self._queue = SQLiteQueue(access)
-        return self._queue
-
     async def _tape(self, take: Callable[[], TakenRun]) -> SQLiteTape:
         # There is no `await` after this one: a cancellation cannot leave an open database behind.
-        return self._tape_of(await anyio.to_thread.run_sync(take))
-
-    def _tape_of(self, taken: TakenRun) -> SQLiteTape:
+        taken = await anyio.to_thread.run_sync(take)
         return SQLiteTape(taken, self.durability, RunPaths(self._folder / taken.run_id))
 
     def _create(self, run_id: str) -> TakenRun:
         self._make(run_id)
         return self._open(run_id, steal=False)
 
-    def _make(self, run_id: str, first: bytes | None = None, ticket: str = "") -> None:
-        """Make a run without an owner, with its first record, and its ticket if submitted; all of it, or nothing."""
+    def _make(self, run_id: str) -> None:
+        """Make an empty run without an owner: all of it, or nothing."""
         run_folder.make_root(self._folder)
         paths = RunPaths(self._folder / run_id)
         new = RunPaths(run_folder.hidden_path(self._folder, "new"))
-        chain = Chain(run_id, [] if first is None else [first])
-        line = None if first is None else Line(1, first, chain.digest)
+        chain = Chain(run_id)
         try:
             with database.writing(new.folder):
-                new.make(ticket, is_synced=self.durability is Durability.POWER)
-                database.create(new.database, self.durability, line)
+                new.make()
+                database.create(new.database, self.durability)
                 anchor.replace(new.anchor, anchor.AnchorMark(chain.seq, chain.digest, 0), self.durability).close()
             run_folder.publish(new.folder, paths)
         except BaseException:
@@ -241,13 +221,7 @@ class SQLiteJournal(Readable):
             run_folder.sync_folder(paths.folder)
             run_folder.sync_folder(self._folder)
 
-    def _open_by_hand(self, run_id: str, *, steal: bool) -> TakenRun:
-        ticket = self._find(run_id).read_ticket()
-        if ticket and self.queue.is_there:
-            return self.queue.opened(run_id, ticket, steal=steal)
-        return self._open(run_id, steal)
-
-    def _open(self, run_id: str, steal: bool, submitted: SubmittedRun | None = None) -> TakenRun:
+    def _open(self, run_id: str, *, steal: bool) -> TakenRun:
         paths = self._find(run_id)
         paths.check()
         key = paths.read_answer_key()
@@ -271,13 +245,9 @@ class SQLiteJournal(Readable):
             raise
 
         def start(notify: Callback) -> SQLiteWriter:
-            return SQLiteWriter(
-                paths, connection, lease, opened, files=files, chain=chain, notify=notify, submitted=submitted
-            )
+            return SQLiteWriter(paths, connection, lease, opened, files=files, chain=chain, notify=notify)
 
-        if submitted is not None:
-            submitted.token, submitted.left.last = lease.token, lines[-1].text if lines else b""
-        return TakenRun(run_id, lines, key, start, submitted)
+        return TakenRun(run_id, lines, key, start)
 
     def _standings(self, run_ids: Sequence[str]) -> dict[str, bytes]:
         found = (
@@ -288,16 +258,9 @@ class SQLiteJournal(Readable):
     def _runs(self) -> list[Held]:
         return held_runs(self._folder, self._busy_seconds)
 
-    def _post(self, run_id: str, text: bytes) -> None:
-        paths = self._find(run_id)
-        inbox.post(paths, text)
-        if paths.read_ticket() and self.queue.is_there:
-            self.queue.wake(run_id)
-
     def _delete(self, run_id: str) -> None:
         paths = self._find(run_id)
         paths.check()
-        ticket = paths.read_ticket()
         try:
             with database.reading(run_id, paths.database):
                 self._fence_off(run_id, paths)
@@ -307,8 +270,6 @@ class SQLiteJournal(Readable):
         with run_folder.as_failure(f"cannot delete {paths.folder}"):
             paths.folder.rename(gone)
             shutil.rmtree(gone)
-        if ticket and self.queue.is_there:
-            self.queue.forget(ticket)
 
     def _fence_off(self, run_id: str, paths: RunPaths) -> None:
         """Take a new token, so that a former owner that wakes up later can write nothing."""

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import anyio.to_thread
 
@@ -24,10 +24,6 @@ from dagrun.journal.sqlite.database import INSERT, writing
 from dagrun.journal.tape import BufferedTape
 from dagrun.journal.write_queue import Callback, WriteQueue
 from dagrun.model.journal import Durability, Line
-
-if TYPE_CHECKING:
-    from dagrun.journal.queue import QueueStanding
-    from dagrun.journal.sqlite.queue_table import SubmittedRun
 
 T = TypeVar("T")
 MAX_BATCH: Final = 200  # records: a larger batch would keep the interpreter from the loop for too long
@@ -48,7 +44,6 @@ class SQLiteWriter(WriteQueue):
         files: Device and inode of the database files when they were opened.
         chain: The hash chain of the records so far.
         notify: As for `WriteQueue`; called in the thread.
-        submitted: What releases the run, if it was submitted.
     """
 
     def __init__(
@@ -61,10 +56,8 @@ class SQLiteWriter(WriteQueue):
         files: list[tuple[int, int]],
         chain: Chain,
         notify: Callback,
-        submitted: SubmittedRun | None = None,
     ) -> None:
         super().__init__(chain.seq, MAX_BATCH, lease.seconds, notify)
-        self._submitted = submitted
         self._paths = paths
         self._database = database
         self._lease = lease
@@ -84,7 +77,7 @@ class SQLiteWriter(WriteQueue):
             with writing(self._paths.database):
                 while (batch := self._take()) is not None:
                     self._write(batch)
-                self._release()
+                self._transaction(self._lease.release)
         except JournalError as error:
             self.failure = error
         except Exception as error:  # noqa: BLE001  (a thread that ends silently would leave the run waiting for ever)
@@ -142,8 +135,6 @@ class SQLiteWriter(WriteQueue):
         self._check_files()
         chain = self._chain
         self._anchor.write(AnchorMark(chain.seq, chain.digest, self._lease.token))
-        if self._submitted is not None:
-            self._submitted.left.last = batch[-1]
         self._acknowledge(chain.seq)
 
     def _transaction(self, act: Callable[[sqlite3.Connection], T]) -> T:
@@ -152,12 +143,6 @@ class SQLiteWriter(WriteQueue):
         done = act(self._database)
         self._database.execute("COMMIT")
         return done
-
-    def _release(self) -> None:
-        if self._submitted is None:
-            self._transaction(self._lease.release)
-        else:
-            self._submitted.released(lambda: self._transaction(self._lease.release))
 
     def _add(self, database: sqlite3.Connection, batch: list[bytes]) -> None:
         self._lease.check(database)
@@ -203,14 +188,12 @@ class TakenRun:
         lines: The records so far.
         answer_key: The secret that each answer must carry.
         start: Starts the writer; its argument is the `notify` of `WriteQueue`.
-        submitted: What releases the run, if it was submitted.
     """
 
     run_id: str
     lines: Sequence[Line]
     answer_key: str
     start: Callable[[Callback], SQLiteWriter]
-    submitted: SubmittedRun | None
 
 
 class SQLiteTape(BufferedTape[inbox.Inbox, SQLiteWriter]):
@@ -233,12 +216,6 @@ class SQLiteTape(BufferedTape[inbox.Inbox, SQLiteWriter]):
             start=taken.start,
         )
         self._paths = paths
-        self._submitted = taken.submitted
-
-    def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
-        """Choose the queue status of a submitted run for its release; see `dagrun.journal.queue.ClaimedTape`."""
-        if self._submitted is not None:
-            self._submitted.left.leave(standing, reason, is_untouched=is_untouched)
 
     async def discard(self, letter: str) -> None:
         """Delete a message.
@@ -250,7 +227,5 @@ class SQLiteTape(BufferedTape[inbox.Inbox, SQLiteWriter]):
 
     async def aclose(self) -> None:
         """Write the last records, and release the run."""
-        if self._submitted is not None:
-            self._submitted.seen_letters = self._inbox.seen
         await super().aclose()
         self._writer.join()

@@ -1,4 +1,4 @@
-"""Schemas of tests in a server of PostgreSQL, and a way to say anything to it."""
+"""Schemas and databases of tests in a server of PostgreSQL, and a way to say anything to it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from secrets import token_hex
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -20,6 +21,17 @@ def fresh_schema(dsn: str) -> Iterator[str]:
         yield schema
     finally:
         say(dsn, f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
+
+
+@contextmanager
+def fresh_database(dsn: str) -> Iterator[str]:
+    """The DSN of an empty database of the server, for as long as the body runs; the command line takes no schema."""
+    name = f"test_{token_hex(8)}"
+    say(dsn, f'CREATE DATABASE "{name}"')
+    try:
+        yield urlsplit(dsn)._replace(path=f"/{name}").geturl()
+    finally:
+        say(dsn, f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 def say(dsn: str, statement: str, *values: Any) -> list[Any]:

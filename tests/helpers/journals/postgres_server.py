@@ -1,7 +1,7 @@
 """A server of PostgreSQL for tests: one that is named, or one of our own in a temporary folder.
 
-``DAGRUN_TEST_POSTGRES`` names one (a DSN; its user makes and drops schemas). Otherwise the programs of the distribution
-start one that listens on a socket in its folder, with all its safety on, for as long as the tests run.
+``DAGRUN_TEST_POSTGRES`` names one (a DSN; its user makes and drops schemas and databases). Otherwise the programs of
+the distribution start one that listens on a socket in its folder, with all its safety on, for as long as the tests run.
 """
 
 from __future__ import annotations

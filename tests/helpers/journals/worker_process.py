@@ -1,10 +1,9 @@
 """A worker process for rigs: it works until SIGTERM, then exits with 0.
 
-    python worker_process.py PLACE SCHEMA BOOK [DURABILITY [SLOWNESS [unfenced]]]
+    python worker_process.py DSN SCHEMA BOOK [DURABILITY [SLOWNESS [unfenced]]]
 
-PLACE is the DSN of a PostgreSQL, or a folder of runs, for which SCHEMA means nothing. SLOWNESS
-makes the steps take as many times longer. ``unfenced`` is a mutant: a worker that has lost its runs goes on as if they
-were its own.
+SLOWNESS makes the steps take as many times longer. ``unfenced`` is a mutant: a worker that has lost its runs goes on as
+if they were its own.
 
 Each payment is a line in the file BOOK, written in one call, as a bank would have it: also of a process that is killed.
 """
@@ -14,14 +13,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import anyio
 
 import dagrun
-from dagrun import PostgresJournal, SQLiteJournal
+from dagrun import PostgresJournal
 from dagrun.errors import JournalError, OwnerLost
 from dagrun.journal.postgres.writer import PostgresWriter
 
@@ -48,13 +47,6 @@ def tools(book: str, slowness: float = 1.0) -> list[Any]:
     return [look, pay]
 
 
-def journal_of(place: str, schema: str, durability: str = "process") -> PostgresJournal | SQLiteJournal:
-    """Return the journal of the runs."""
-    if place.startswith("postgresql:"):
-        return PostgresJournal(place, schema=schema, durability=durability, lease_seconds=LEASE)
-    return SQLiteJournal(place, durability, lease_seconds=LEASE)
-
-
 def take_the_fence_away() -> None:
     """Let writers take every record for written, and every lease for theirs, whatever the server says."""
     add, fail = PostgresWriter._add, PostgresWriter.fail
@@ -74,12 +66,15 @@ def take_the_fence_away() -> None:
         setattr(PostgresWriter, name, mutant)
 
 
-async def main(place: str, schema: str, book: str, durability: str = "process", *more: str) -> None:
+async def main(dsn: str, schema: str, book: str, durability: str = "process", *more: str) -> None:
     """Work until SIGTERM."""
     slowness, *mutants = more or ("1",)
     if mutants:
         take_the_fence_away()
-    async with aclosing(journal_of(place, schema, durability)) as journal, dagrun.Engine() as engine:
+    async with (
+        PostgresJournal(dsn, schema=schema, durability=durability, lease_seconds=LEASE) as journal,
+        dagrun.Engine() as engine,
+    ):
         worker = dagrun.Worker(engine, journal=journal, tools=tools(book, float(slowness)), at_once=8)
 
         async def stop() -> None:

@@ -7,7 +7,13 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import open_records, records_option, run_argument
+from dagrun.cli.records.run_records import (
+    open_records,
+    open_shared_records,
+    records_option,
+    run_argument,
+    shared_records_option,
+)
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
@@ -51,7 +57,9 @@ nor waiting.
 @click.command(epilog=SUBMIT)
 @click.argument("plan", type=click.Path(allow_dash=True), required=False)
 @click.option("--goal", metavar="TEXT", help="A goal in words; a planner of the worker writes its plan.")
-@options.combined(records_option, options.tools, options.inputs, options.secrets, options.policy, options.max_running)
+@options.combined(
+    shared_records_option, options.tools, options.inputs, options.secrets, options.policy, options.max_running
+)
 @click.option("--pool", default="default", metavar="NAME", help="The workers that may claim it.  [default: default]")
 @click.option("--priority", type=int, default=0, metavar="N", help="Runs of a higher one come first.  [default: 0]")
 @click.option(
@@ -92,7 +100,7 @@ def follow(*, run: str, **flags: Any) -> int:
 
 @click.command(epilog=REQUEUE)
 @run_argument
-@options.combined(records_option, options.as_json, options.directory)
+@options.combined(shared_records_option, options.as_json, options.directory)
 def requeue(*, run: str, as_json: bool, **flags: Any) -> None:
     """Put RUN back into the queue, so that a worker tries it again: it is stuck, or waits.
 
@@ -104,7 +112,7 @@ def requeue(*, run: str, as_json: bool, **flags: Any) -> None:
     from dagrun.cli.records.record_place import wait
     from dagrun.errors import RunNotFound
 
-    records = open_records(configure(flags))
+    records = open_shared_records(configure(flags))
     run_id = records.find(run)
     try:
         is_back = wait(lambda: put_back(run_id, journal=records.journal))

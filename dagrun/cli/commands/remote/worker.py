@@ -7,13 +7,13 @@ from typing import Any, Final
 import click
 
 from dagrun.cli import options
-from dagrun.cli.records.run_records import records_option
+from dagrun.cli.records.run_records import shared_records_option
 
 EPILOG: Final = """
 \b
 Examples:
   dagrun worker --journal postgresql://app@db/runs --tools my_tools
-  dagrun worker --runs /srv/runs --tools my_tools --pool mail --at-once 5
+  dagrun worker --journal postgresql://app@db/runs -t my_tools --pool mail --at-once 5
 
 \b
 Exit codes:
@@ -23,7 +23,7 @@ Exit codes:
 
 
 @click.command(epilog=EPILOG)
-@options.combined(records_option, options.artifacts, options.tools, options.deps, options.secrets)
+@options.combined(shared_records_option, options.artifacts, options.tools, options.deps, options.secrets)
 @click.option(
     "--policy",
     metavar="FILE",

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import click
 
-from dagrun.api.submitting import queue_of, submit
+from dagrun.api.submitting import submit
 from dagrun.checks.check_plan import check_plan
 from dagrun.cli.jobs.goals import read_goal
 from dagrun.cli.jobs.queued.follow_job import follow_run
 from dagrun.cli.jobs.recording import DAY, typed_arguments
 from dagrun.cli.records.record_place import wait
 from dagrun.cli.records.resume_command import command_again, labels_of, options_again, quoted, where_is
-from dagrun.cli.records.run_records import check_new_id, open_records
+from dagrun.cli.records.run_records import check_new_id, open_shared_records
 from dagrun.cli.setup.inputs import read_inputs
 from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
 from dagrun.cli.setup.plans import load_plan, scheduled
@@ -44,13 +44,11 @@ def submit_run(plan: str | None, goal: str | None, flags: Mapping[str, Any]) -> 
         BadInput: Something that is named cannot be used.
         PlanRefused: The plan has problems.
         JournalFailed: The run cannot be recorded.
-        ContractError: No runs can be submitted there.
     """
     if (plan is None) == (goal is None):
         raise BadInput("submit a PLAN, or a goal by --goal TEXT; not both, nor neither")
     configuration = configure(flags)
-    records = open_records(configuration)
-    queue_of(records.journal)
+    records = open_shared_records(configuration)
     run_id = check_new_id(flags["run_id"])
     options = {
         "journal": records.journal,

@@ -15,7 +15,7 @@ from dagrun.api.submitting import queue_of
 from dagrun.api.worker import ClaimNews, Worker
 from dagrun.cli.jobs.execute import LEAVE_SECONDS, has_stuck_threads, unwrapped
 from dagrun.cli.jobs.one_run import log_level
-from dagrun.cli.records.run_records import open_records
+from dagrun.cli.records.run_records import open_shared_records
 from dagrun.cli.setup.host_objects import loop_of, opened_deps
 from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
 from dagrun.cli.setup.secrets import record_key, secrets_of
@@ -38,12 +38,11 @@ class WorkerJob:
 
     Raises:
         BadInput: Something that is named cannot be used.
-        ContractError: No runs can be submitted there.
     """
 
     def __init__(self, flags: Mapping[str, Any]) -> None:
         configuration = configure(flags)
-        records = open_records(configuration)
+        records = open_shared_records(configuration)
         limits = configuration.limits()
         self._toolbox = load_toolbox(configuration)
         configure_tools(configuration, limits)
