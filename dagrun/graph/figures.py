@@ -2,21 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from dagrun.graph.fans import followers_of
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import remaining_paths, topological_order
 from dagrun.graph.node import Node
-from dagrun.model.outcome import State
+from dagrun.model.outcome import PROCEED, Recovery, State
 from dagrun.model.usage import ModelUse
 
 
-def work(graph: LiveGraph) -> float:
-    """Return the seconds that all attempts took together."""
-    return sum(attempt.duration for node in graph.nodes.values() for attempt in node.attempts)
+class RunFigures:
+    """Sums over the steps of a run. What has changed since is counted again by `take`.
+
+    Args:
+        graph: The state of the run.
+
+    Attributes:
+        counts: Steps of the current plan by state, without the elements of for_each.
+        calls: Calls of each tool, with hedges.
+        decided: Attempts by what recovery has decided, unless it was to proceed.
+        in_flight: The steps with a call that has not ended.
+        work: The seconds that all attempts took together.
+    """
+
+    def __init__(self, graph: LiveGraph) -> None:
+        self.counts: Counter[State] = Counter()
+        self.calls: Counter[str] = Counter()
+        self.decided: Counter[Recovery] = Counter()
+        self.in_flight: dict[str, Node] = {}
+        self.work = 0.0
+        self._usage = ModelUse()
+        self._graph = graph
+        self._parts: dict[str, _Part] = {}
+        self.take(graph.nodes)
+
+    @property
+    def used(self) -> ModelUse:
+        """The usage that all attempts have reported, and that of the models of the planner and the critics."""
+        total = replace(self._graph.models)
+        _add_usage(total, self._usage, 1)
+        return total
+
+    def take(self, steps: Iterable[str]) -> None:
+        """Count some steps, also those that were counted before."""
+        nodes, parts = self._graph.nodes, self._parts
+        for id_ in steps:
+            node = nodes[id_]
+            if id_ in parts:
+                self._add(parts[id_], -1)
+            if node.latest is not None and node.latest.outcome is None:
+                self.in_flight[id_] = node
+            else:
+                self.in_flight.pop(id_, None)
+            is_planned = node.parent is None and (node.extra is None or not node.is_gone)
+            part = parts[id_] = _Part(node.state if is_planned else None, *_sums(node))
+            self._add(part, 1)
+
+    def _add(self, part: _Part, sign: int) -> None:
+        state, work, tools, decided, usage = part
+        if state is not None:
+            self.counts[state] += sign
+        for tool in tools:
+            self.calls[tool] += sign
+        for recovery in decided:
+            self.decided[recovery] += sign
+        self.work += sign * work
+        if usage is not None:
+            _add_usage(self._usage, usage, sign)
+
+
+class _Part(NamedTuple):
+    """The share of one step: its state if it is in the plan; the seconds, tools, decisions and usage of its calls."""
+
+    state: State | None
+    work: float = 0.0
+    tools: tuple[str, ...] = ()
+    decided: tuple[Recovery, ...] = ()
+    usage: ModelUse | None = None
+
+
+def _sums(node: Node) -> tuple[Any, ...]:
+    call = node.latest
+    if call is None:
+        return ()
+    outcome = call.outcome
+    is_plain = outcome is None or (call.decision is PROCEED and not outcome.tokens and outcome.cost is None)
+    if is_plain and not node.earlier and call.hedge is None:
+        return call.duration, (call.tool,)
+    usage, attempts = ModelUse(), node.attempts
+    reports = [report for attempt in attempts for report in (attempt.outcome, attempt.hedge) if report is not None]
+    for report in reports:
+        usage.add(report.tokens, report.cost)
+    made = tuple(attempt.tool for attempt in attempts for _ in range(1 if attempt.hedge is None else 2))
+    decided = tuple(attempt.decision.recovery for attempt in attempts if attempt.decision is not None)
+    return sum(attempt.duration for attempt in attempts), made, decided, usage
+
+
+def _add_usage(total: ModelUse, usage: ModelUse, sign: int) -> None:
+    total.tokens += sign * usage.tokens
+    total.known_cost += sign * usage.known_cost
+    total.unpriced += sign * usage.unpriced
 
 
 def critical_path(graph: LiveGraph) -> float:
@@ -76,22 +165,6 @@ def _span(node: Node) -> float:
 def _span_of_calls(node: Node) -> float:
     attempts = node.attempts
     return attempts[-1].started + attempts[-1].duration - attempts[0].started if attempts else 0.0
-
-
-def used(graph: LiveGraph) -> ModelUse:
-    """Return the usage reported by all attempts, and by the models of the planner and the critics."""
-    total = replace(graph.models)
-    for node in graph.nodes.values():
-        add_usage(total, node)
-    return total
-
-
-def add_usage(total: ModelUse, node: Node) -> None:
-    """Add the usage reported by the attempts of one step to *total*."""
-    for attempt in node.attempts:
-        for call in (attempt.outcome, attempt.hedge):
-            if call is not None:
-                total.add(call.tokens, call.cost)
 
 
 def handoff(graph: LiveGraph, reason: str) -> dict[str, Any]:

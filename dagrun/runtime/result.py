@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from dagrun.decide.exception_text import is_showable
 from dagrun.errors import ContractError, FailureCause, Problem, RunFailed, ValueRefused, listing, short_repr, shorten
 from dagrun.faces import notebook_bundle, write_report
-from dagrun.graph import figures
+from dagrun.graph.figures import RunFigures, critical_path, handoff
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.plan_history import PlanHistory
@@ -362,17 +362,17 @@ class RunResult:
         """The report for people who take over: work done, tried and left open; `None` if the run was not escalated."""
         if self.status is not Status.ESCALATED:
             return None
-        return figures.handoff(self._graph, self.reason)
+        return handoff(self._graph, self.reason)
 
     @property
     def work(self) -> float:
         """Seconds that all attempts took together."""
-        return figures.work(self._graph)
+        return RunFigures(self._graph).work
 
     @property
     def critical_path(self) -> float:
         """The longest chain of dependent steps by the time that each one took, back-off included."""
-        return figures.critical_path(self._graph)
+        return critical_path(self._graph)
 
     @property
     def parallelism(self) -> float:
@@ -382,7 +382,7 @@ class RunResult:
     @property
     def used(self) -> ModelUse:
         """The usage reported by all attempts, and by the models of the planner and the critics."""
-        return figures.used(self._graph)
+        return RunFigures(self._graph).used
 
     @property
     def tokens(self) -> int:
@@ -441,16 +441,17 @@ class RunResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as plain JSON, to be shown: without secrets, and without texts that look like secrets."""
-        used, shown = self.used, self._graph.plan.redactor
+        figures, shown = RunFigures(self._graph), self._graph.plan.redactor
+        used = figures.used
         return {
             "run_id": self.run_id,
             "status": str(self.status),
             "reason": self.reason,
             "output": shown.value(self.shown_output),
             "makespan": self.makespan,
-            "work": self.work,
+            "work": figures.work,
             "critical_path": self.critical_path,
-            "parallelism": self.parallelism,
+            "parallelism": figures.work / self.makespan if self.makespan else 0.0,
             "tokens": used.tokens,
             "cost": used.cost,
             "unpriced": used.unpriced,

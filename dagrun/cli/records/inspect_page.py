@@ -15,7 +15,7 @@ from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, is_ascii, printable, to_json
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten, visible
-from dagrun.graph import figures
+from dagrun.graph.figures import RunFigures
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.toolbox import hint
 from dagrun.model.value import Stored, Unavailable, decode
@@ -123,7 +123,7 @@ def _answers_hint(said: list[RecordedAnswer]) -> list[str]:
 
 def _head(standing: Standing, past: Replayed) -> list[str]:
     opening = past.opening
-    used = figures.used(past.graph)
+    used = RunFigures(past.graph).used
     facts = {
         "run": standing.run_id,
         "what": shorten(what(standing, past.opening.labels)),
@@ -203,7 +203,7 @@ def _can_be_retried(standing: Standing) -> bool:
 
 
 def _as_dict(standing: Standing, past: Replayed, entries: list[Entry], step: str | None) -> dict[str, Any]:
-    used = figures.used(past.graph)
+    used = RunFigures(past.graph).used
     return {
         "schema_version": SCHEMA_VERSION,
         **standing.as_dict(),

@@ -49,7 +49,7 @@ def _critical_path(count: RecordCount) -> float:
 
 def _by_graph(run_id: str, lines: Sequence[Line]) -> float:
     from dagrun.api.replaying import replayed
-    from dagrun.graph import figures
+    from dagrun.graph.figures import critical_path
     from dagrun.model.codec.event_codec import events_of
 
-    return figures.critical_path(replayed(run_id, events_of(run_id, lines)).graph)
+    return critical_path(replayed(run_id, events_of(run_id, lines)).graph)

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
 
 from dagrun._version import __version__
 from dagrun.api.replaying import Replayed
-from dagrun.errors import ContractError
+from dagrun.errors import ContractError, ValueRefused
+from dagrun.graph.figures import RunFigures, critical_path, handoff
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.journal import Held
+from dagrun.model.outcome import Recovery, Status
 from dagrun.observe.view.history import FOREVER, History
 from dagrun.observe.view.log import log_of
 from dagrun.observe.view.path import element_on_path, gaps_on, path_as_it_went
 from dagrun.observe.view.revisions import planner_views, revision_views, seconds
-from dagrun.observe.view.run_facts import facts_of, head_of, slots_of
-from dagrun.observe.view.shape import VIEW_VERSION, QuestionView, RunView
+from dagrun.observe.view.shape import VIEW_VERSION, CeilingView, QuestionView, RunFacts, RunView
 from dagrun.observe.view.steps import StepWriter
 from dagrun.observe.view.values import Values, ValueWriter
-from dagrun.observe.view.waits import Waits
-from dagrun.runtime.result import RunResult
+from dagrun.observe.view.waits import REASONS, Slots, Waits
+from dagrun.runtime.result import RunResult, answer_of
 from dagrun.runtime.run import Run
+
+RUNNING: Final = "running"
+WAITING: Final = "waiting"
+INTERRUPTED: Final = "interrupted"
+ENDED: Final = "ended"
 
 
 def view_of(
@@ -67,6 +73,7 @@ def document(
     graph: LiveGraph,
     *,
     history: History | None = None,
+    figures: RunFigures | None = None,
     at: float | None = None,
     seq: int | None = None,
     values: Values = "short",
@@ -79,6 +86,7 @@ def document(
     Args:
         graph: The state of the run.
         history: What its rare events say, as far as it was read; `None` to read it now.
+        figures: The sums over its steps; `None` to make them now.
         at: The time of the view, in seconds since the start of the run; `None` for the last thing that is known.
         seq: The number of the last record; `None` for the last rare event.
         values: How much is shown of each value.
@@ -94,12 +102,17 @@ def document(
     steps = StepWriter(graph.plan.redactor, history, waits, number)
     steps.progress = progress or {}
     shown = [steps.step(node, written) for node in graph.nodes.values()]
-    head = head_of(graph, history, is_alive=is_alive, owner=owner)
-    run = facts_of(graph, history, at, head, written)
-    run["slots"] = slots_of(graph, waits.slots)
+    figures = figures or RunFigures(graph)
+    makespan = at if history.ended is None else history.ended
+    waited = dict.fromkeys(REASONS, 0.0)
     for step in shown:
         for reason, start, end, *_ in step["waits"]:
-            run["waits"][reason] = round(run["waits"][reason] + (at if end is None else end) - start, 6)
+            waited[reason] = round(waited[reason] + (at if end is None else end) - start, 6)
+    run: dict[str, Any] = {
+        **changing_facts(graph, history, figures, waits.slots, makespan, is_alive=is_alive, owner=owner),
+        **_last_facts(graph, history, figures, makespan, written),
+        "waits": waited,
+    }
     path = path_as_it_went(graph, history)
     for place, (node, _) in enumerate(path):
         for on_path in (node, element_on_path(path, place, history)):
@@ -111,7 +124,7 @@ def document(
         "seq": history.seq if seq is None else seq,
         "at": round(at, 6),
         "graph": shape_number(graph),
-        "run": run,
+        "run": cast(RunFacts, run),
         "steps": shown,
         "path": [number[node.id] for node, _ in path],
         "path_gaps": [
@@ -123,6 +136,102 @@ def document(
         "log": lines,
         "left_out": {"values": written.left_out, "log": left_out},
     }
+
+
+def stand_of(graph: LiveGraph, history: History, *, is_alive: bool) -> str:
+    """Return the state of a run; *is_alive*: whether a process runs it."""
+    if graph.status is None:
+        return RUNNING if is_alive else INTERRUPTED
+    if history.pauses and history.pauses[-1].ended is None:
+        return WAITING if graph.status is Status.WAITING else INTERRUPTED
+    return ENDED
+
+
+def changing_facts(
+    graph: LiveGraph, history: History, figures: RunFigures, slots: Slots, at: float, *, is_alive: bool, owner: str
+) -> dict[str, Any]:
+    """Return the facts about a run that may change while it goes on, without a look at every step.
+
+    Args:
+        graph: The state of the run.
+        history: What its rare events say.
+        figures: The sums over its steps.
+        slots: Its limits on steps that run at once.
+        at: The time of the view, in seconds since the start of the run.
+        is_alive: Whether a process carries out the run.
+        owner: That process, in words.
+    """
+    shown, opening, used = graph.plan.redactor, history.opening, figures.used
+    return {
+        "id": history.run_id,
+        "goal": shown.text(graph.goal),
+        "status": None if graph.status is None else str(graph.status),
+        "stand": stand_of(graph, history, is_alive=is_alive),
+        "reason": shown.text(graph.reason),
+        "began": history.began,
+        "ended": None if history.ended is None else history.clock(history.ended),
+        "parent": opening.parent if opening is not None else "",
+        "owner": owner,
+        "labels": shown.value(dict(opening.labels)) if opening is not None else {},
+        "recorded_by": opening.version if opening is not None else __version__,
+        "replans": graph.replans,
+        "warnings": [shown.text(warning) for warning in graph.warnings],
+        "problems": [shown.text(str(problem)) for problem in graph.problems],
+        "suspended": [[seconds(pause.at), pause.began, pause.ended] for pause in history.pauses],
+        "makespan": round(at, 6),
+        "work": round(figures.work, 6),
+        "tokens": used.tokens,
+        "cost": used.cost,
+        "known_cost": used.known_cost,
+        "unpriced": used.unpriced,
+        "slots": slots.taken(figures.in_flight.values()),
+        "counts": dict(sorted((str(state), count) for state, count in figures.counts.items() if count)),
+    }
+
+
+def _last_facts(
+    graph: LiveGraph, history: History, figures: RunFigures, makespan: float, values: ValueWriter
+) -> dict[str, Any]:
+    """Return the other facts about a run, but for its waits, which the steps know."""
+    is_escalated = graph.status is Status.ESCALATED
+    return {
+        "critical_path": round(critical_path(graph), 6),
+        "parallelism": round(figures.work / makespan, 3) if makespan else 0.0,
+        "retries": figures.decided[Recovery.RETRY],
+        "fallbacks": figures.decided[Recovery.FALL_BACK],
+        "ceilings": list(_ceilings(graph, figures, makespan)),
+        "handoff": graph.plan.redactor.value(handoff(graph, graph.reason)) if is_escalated else None,
+        "inputs": values.stored(graph.inputs) if graph.inputs not in (None, b"{}") else None,
+        "output": _answer(graph, values) if history.ended is not None else None,
+    }
+
+
+def _answer(graph: LiveGraph, values: ValueWriter) -> Any:
+    if graph.withheld is not None:
+        return None
+    try:
+        answer = answer_of(graph)
+    except ValueRefused as error:
+        return {"$value": {"unavailable": str(error)}}
+    return None if answer is None or answer == {} else values.plain(answer)
+
+
+def _ceilings(graph: LiveGraph, figures: RunFigures, makespan: float) -> Iterator[CeilingView]:
+    """Yield the ceilings of the policy, and the used amount of each."""
+    policy, made, used = graph.plan.policy, figures.calls, figures.used
+    rows: list[tuple[str, float, float | None]] = [
+        ("max_attempts", made.total(), policy.max_attempts),
+        ("max_tokens", used.tokens, policy.max_tokens),
+        ("max_cost", used.known_cost, policy.max_cost),
+        ("max_seconds", round(makespan, 6), policy.max_seconds),
+        ("max_steps", len(graph.nodes), policy.max_steps),
+        *((f"calls of {name}", made[name], limit) for name, limit in policy.max_calls_by_tool.items()),
+        ("max_replans", graph.replans, policy.max_replans if graph.replans else None),
+        ("max_planner_calls", graph.planner_calls, policy.max_planner_calls),
+    ]
+    for name, amount, limit in rows:
+        if limit is not None:
+            yield {"name": name, "used": amount, "reserved": 0, "limit": limit}
 
 
 def shape_number(graph: LiveGraph) -> int:

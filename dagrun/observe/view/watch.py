@@ -7,30 +7,26 @@ served, each from its own cursor, and a reader that comes back after an hour get
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any
 
-from dagrun.graph import figures
 from dagrun.graph.changes import GOAL
+from dagrun.graph.figures import RunFigures
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model import event as events
 from dagrun.model.event import AttemptEnded, AttemptStarted, Event, Progress, Reviewed, StepSettled
-from dagrun.model.outcome import Attempt, State
-from dagrun.model.usage import ModelUse
-from dagrun.observe.view.document import document, last_time, question_views, shape_number
+from dagrun.model.outcome import State
+from dagrun.observe.view.document import changing_facts, document, last_time, question_views, shape_number
 from dagrun.observe.view.history import History
 from dagrun.observe.view.path import path_as_it_went
 from dagrun.observe.view.plain_rows import PlainRows
 from dagrun.observe.view.revisions import planner_views, revision_views
-from dagrun.observe.view.run_facts import head_of
 from dagrun.observe.view.shape import RunView, StepFacts
-from dagrun.observe.view.slots import Slots
 from dagrun.observe.view.steps import StepWriter
 from dagrun.observe.view.values import Values, ValueWriter
-from dagrun.observe.view.waits import Waits
+from dagrun.observe.view.waits import Slots, Waits
 
 
 class Watch:
@@ -63,7 +59,7 @@ class Watch:
         self._backing_off = {id_ for id_, node in graph.nodes.items() if _is_backing_off(node)}
         self._progress: dict[str, list[Any]] = {}
         self._reported: dict[str, int] = {}
-        self._sums = _Sums(graph)
+        self._figures = RunFigures(graph)
         self._told = self.seq  # up to which event the sums are; no reader knows of later ones
         self._facts: dict[str, tuple[int, Any]] = {}
         self._at: float | None = None
@@ -194,6 +190,7 @@ class Watch:
         return document(
             self._graph,
             history=self._history,
+            figures=self._figures,
             at=self._time(at),
             seq=self.seq,
             values=values,
@@ -317,26 +314,15 @@ class Watch:
         for id_ in new:
             self._number[id_] = len(self._known)
             self._known.append(self.seq)
-        self._sums.take(self._graph, chain(self._since(self._told), new))
+        self._figures.take(chain(self._since(self._told), new))
         self._told = self.seq
 
     def _facts_since(self, after: int, at: float) -> dict[str, Any]:
         """Return the facts about the run that have changed after an event."""
-        sums = self._sums
-        used = ModelUse(self._graph.models.tokens, self._graph.models.known_cost, self._graph.models.unpriced)
-        used.add(sums.usage.tokens - sums.usage.unpriced, sums.usage.known_cost)
-        used.add(sums.usage.unpriced, None)
-        facts = {
-            **head_of(self._graph, self._history, is_alive=self.is_alive, owner=self.owner),
-            "makespan": round(at, 6),
-            "work": round(sums.work, 6),
-            "tokens": used.tokens,
-            "cost": used.cost,
-            "known_cost": used.known_cost,
-            "unpriced": used.unpriced,
-            "slots": sums.slots,
-            "counts": dict(sorted((str(state), count) for state, count in sums.counts.items() if state and count)),
-        }
+        owner, slots = self.owner, Slots(self._graph, at)
+        facts = changing_facts(
+            self._graph, self._history, self._figures, slots, at, is_alive=self.is_alive, owner=owner
+        )
         for name, fact in facts.items():
             if name not in self._facts or self._facts[name][1] != fact:
                 self._facts[name] = (self.seq, fact)
@@ -359,68 +345,3 @@ def _is_backing_off(node: Node) -> bool:
     return (
         node.state is State.READY and latest is not None and latest.decision is not None and latest.decision.delay > 0
     )
-
-
-class _Sums:
-    """Sums over all steps, kept up to date step by step."""
-
-    def __init__(self, graph: LiveGraph) -> None:
-        self.counts: dict[str, int] = dict.fromkeys(("", *State), 0)
-        self.work = 0.0
-        self.usage = ModelUse()
-        self._running: Counter[str] = Counter()
-        self._slots = Slots(graph, 0.0)
-        self._parts: dict[str, _Part] = {}
-        self.take(graph, graph.nodes)
-
-    @property
-    def slots(self) -> dict[str, list[int]]:
-        """The slots that are taken, and those that there are, by limit."""
-        return self._slots.taken(self._running)
-
-    def take(self, graph: LiveGraph, steps: Iterable[str]) -> None:
-        """Recount some steps."""
-        nodes, parts, counts, work = graph.nodes, self._parts, self.counts, self.work
-        for id_ in steps:
-            node = nodes[id_]
-            call = node.latest
-            state: str = node.state
-            if node.parent is not None or (node.extra is not None and node.is_gone):
-                state = ""
-            old = parts.get(id_, _NOTHING)
-            parts[id_] = new = (state, 0.0, (), _UNUSED) if call is None else _part(node, call, state, self._slots)
-            if old[0] is not state:
-                counts[old[0]] -= 1
-                counts[state] += 1
-            work += new[1] - old[1]
-            if old[2] or new[2]:
-                self._running.subtract(old[2])
-                self._running.update(new[2])
-            if old[3] is not new[3]:
-                self._add_usage(old[3], -1)
-                self._add_usage(new[3], 1)
-        self.work = work
-
-    def _add_usage(self, usage: ModelUse, sign: int) -> None:
-        self.usage.tokens += sign * usage.tokens
-        self.usage.known_cost += sign * usage.known_cost
-        self.usage.unpriced += sign * usage.unpriced
-
-
-# What one step adds to the sums: its state, or none if it is not in the plan or is an element; its work in seconds; the
-# limits that count it; what it has used.
-_Part = tuple[str, float, tuple[str, ...], ModelUse]
-
-_UNUSED: Final = ModelUse()
-_NOTHING: Final[_Part] = ("", 0.0, (), _UNUSED)
-
-
-def _part(node: Node, call: Attempt, state: str, slots: Slots) -> _Part:
-    """Return the contribution of a called step to the sums."""
-    outcome, ended = call.outcome, call.ended
-    limits = tuple(slots.limits_of(node)) if outcome is None else ()
-    if node.earlier or call.hedge is not None or (outcome is not None and (outcome.tokens or outcome.cost is not None)):
-        used = ModelUse()
-        figures.add_usage(used, node)
-        return state, sum(attempt.duration for attempt in node.attempts), limits, used
-    return state, 0.0 if ended is None else ended - call.started, limits, _UNUSED

@@ -11,7 +11,7 @@ import pytest
 from dagrun.api.replaying import Replayed, replayed
 from dagrun.errors import shorten
 from dagrun.evaluate.metrics.measured_run import measured_run
-from dagrun.graph import figures
+from dagrun.graph.figures import RunFigures, critical_path
 from dagrun.model.codec.event_codec import events_of
 from dagrun.model.event import (
     AttemptEnded,
@@ -67,7 +67,7 @@ def _expect_run(run: RunSummary, past: Replayed) -> None:
     if past.has_ended:
         assert (held, left) == (Stand.ENDED, Stand.ENDED)
         assert run.makespan == last.at
-        assert run.critical_path == pytest.approx(figures.critical_path(graph), abs=1e-9)
+        assert run.critical_path == pytest.approx(critical_path(graph), abs=1e-9)
     else:
         is_waiting = run.is_suspended and past.status is Status.WAITING
         assert (held, left) == (Stand.RUNNING, Stand.WAITING if is_waiting else Stand.INTERRUPTED)
@@ -82,7 +82,7 @@ def _expect_steps(run: RunSummary, past: Replayed) -> None:
 
 
 def _expect_calls(run: RunSummary, past: Replayed) -> None:
-    graph, used, ended = past.graph, figures.used(past.graph), judgements(past.events)
+    graph, used, ended = past.graph, RunFigures(past.graph).used, judgements(past.events)
     assert run.use.tokens == used.tokens
     assert run.use.known_cost == pytest.approx(used.known_cost)
     if used.unpriced:
