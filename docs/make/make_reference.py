@@ -80,7 +80,10 @@ def pages() -> dict[str, str]:
 
 
 def _commands(title: str, names: Iterable[str]) -> str:
-    text = "`--help` says the same. Answers go to the standard output, everything else to the standard error."
+    text = (
+        "`--help-all` says the same, `--help` the usual part. Answers go to the standard output, everything else to the"
+        " standard error."
+    )
     parts = [f"# {title}", NOTE, text]
     for name in names:
         parts += _command(LazyCommand(name, *COMMANDS[name]).load(), f"dagrun {name}", "##")

@@ -10,6 +10,7 @@ import pytest
 
 from command_line import Shell, shell
 from dagrun.cli.command_table import COMMANDS, GROUPS, LazyCommand, cli
+from dagrun.cli.option_table import OPTIONS
 
 __all__ = ["shell"]
 
@@ -39,6 +40,27 @@ def test_help_has_a_usage_an_example_and_80_columns(path: tuple[str, ...], shell
     assert not has_commands or "..." not in shown.out.partition("\nCommands:\n")[2], "give the command a short_help"
     assert has_commands or re.search(rf"\n  Examples?:\n(.*\n)*? .*dagrun {' '.join(path)}", shown.out), shown.out
     assert "\x1b" not in shown.out
+
+
+@pytest.mark.parametrize("name", ["run", "do", "resume", "retry"])
+def test_help_of_a_run_has_two_parts(name: str, shell: Shell) -> None:
+    """Nobody reads forty options: the usual ones fit on a page, and one of them shows the others."""
+    option = re.compile(r"^  (?:-\w, )?(--?[\w-]+)", re.MULTILINE)
+
+    usual = set(option.findall(shell(name, "--help").out.partition("\nOptions:\n")[2]))
+    every = set(option.findall(shell(name, "--help-all").out.partition("\nOptions:\n")[2]))
+
+    assert {"--tools", "--json", "--help-all"} <= usual < every
+    assert len(usual) <= 17
+    params = LazyCommand(name, *COMMANDS[name]).load().params
+    assert every == {one.opts[-1] for one in params if isinstance(one, click.Option) and not one.hidden} | {"--help"}
+
+
+def test_rows_of_options_name_commands_that_exist() -> None:
+    """A row with a command that is misspelt would be lost without a word."""
+    named = {name for row in OPTIONS for name in row.usual | row.more}
+
+    assert named - {"*"} <= {".".join(path) for path in PATHS}
 
 
 @pytest.mark.parametrize("path", PATHS, ids=IDS)

@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from command_line import Shell, environment, shell
 from dagrun._version import __version__
 from dagrun.cli.command_table import COMMANDS, LazyGroup, cli
-from dagrun.cli.commands import prompt, report
 from dagrun.cli.main import main
+from dagrun.cli.option_table import OPTIONS
+from dagrun.cli.setup.setting_fields import Api, Dialect, Level, Mode, Structure
 from dagrun.model.secrets.patterns import Personal
 from dagrun.observe.report.report import FORMS
 from dagrun.planners.prompts import Kind
@@ -133,10 +134,20 @@ def test_the_help_of_no_command_loads_the_engine(shell: Shell) -> None:
 
 
 def test_choices_of_options_are_those_of_what_they_choose() -> None:
-    """They stand in the commands once more, as the help must not load the engine."""
-    assert report.FORMS == FORMS
-    assert get_args(Personal) == report.PERSONAL
-    assert get_args(Kind) == prompt.KINDS
+    """They stand in the table of options, too, as the help must not load the engine."""
+    choices = {(name, row.setting): row.parameter().type for row in OPTIONS for name in row.usual | row.more}
+
+    def told(command: str, setting: str) -> tuple[str, ...]:
+        kind = choices[command, setting]
+        assert isinstance(kind, click.Choice)
+        return tuple(kind.choices)
+
+    assert told("report", "form") == FORMS
+    assert told("report", "redact") == get_args(Personal)
+    assert told("prompt", "kind") == get_args(Kind)
+    for setting, values in (("api", Api), ("structure", Structure), ("dialect", Dialect), ("durability", Level)):
+        assert told("run", setting) == get_args(values)
+    assert told("run", "mode") == get_args(Mode)
 
 
 def test_lists_load_no_engine(shell: Shell) -> None:

@@ -207,7 +207,7 @@ def test_a_run_goes_on_without_an_output_that_holds_a_secret_and_says_what_it_ha
 
 def test_help_says_where_secrets_come_from(shell: Shell) -> None:
     for command in ("run", "do", "plan", "check"):
-        assert "--secret NAME=env:VARIABLE" in shell(command, "--help").out
+        assert "--secret NAME=env:VARIABLE" in shell(command, "--help-all").out
 
 
 def test_a_crash_of_the_command_shows_no_secret(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:

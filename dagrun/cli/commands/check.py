@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
-from dagrun.cli import options
 from dagrun.cli.setup.settings import Configuration, configure
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, bounded, columns_of, printable
 from dagrun.errors import PlanRefused, Problem
@@ -23,28 +21,12 @@ if TYPE_CHECKING:
 
     Questions = Mapping[str, tuple[str, ...]]
 
-EPILOG: Final = """
-\b
-Examples:
-  dagrun check plan.json --tools my_tools
-  dagrun check plan.json --tools my_tools --strict --json
-  dagrun check plan.json --tools my_tools --policy policy.toml
-  dagrun check plan.json --tools my_tools --policy policy.toml --flow
-
-Exit codes: 0 the plan can be run, 2 wrong usage, 3 it cannot.
-"""
 
 MAX_LINES: Final = 200
 _MIN_WIDTH: Final = 20
 
 
-@click.command(epilog=EPILOG)
-@click.argument("plan", type=click.Path(allow_dash=True))
-@options.combined(options.tools, options.inputs, options.secrets, options.policy, options.directory)
-@click.option("--strict", is_flag=True, help="Refuse the plan for advice, too.")
-@click.option("--flow", is_flag=True, help="Show whose data gets into which guarded argument: the trust boundary.")
-@click.option("--html", metavar="FILE", help="Draw the plan as a page, with each problem at its step.")
-@options.as_json
+@command("check")
 def check(
     *,
     plan: str,
@@ -66,6 +48,14 @@ def check(
     With --flow, a table follows of the trust boundary ([flow] of the policy): each guarded argument, whose data gets
     into it and on which way, and whether it passes, asks a person, or is refused. With --strict it is told how much
     passes only because the policy endorses a tool.
+
+    Examples:
+      dagrun check plan.json --tools my_tools
+      dagrun check plan.json --tools my_tools --strict --json
+      dagrun check plan.json --tools my_tools --policy policy.toml
+      dagrun check plan.json --tools my_tools --policy policy.toml --flow
+
+    Exit codes: 0 the plan can be run, 2 wrong usage, 3 it cannot.
     """
     configuration = configure(flags)
     with data_output() as data:

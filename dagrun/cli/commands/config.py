@@ -1,60 +1,43 @@
-"""``dagrun config``: shows the settings, and where each comes from; and says which files of settings are trusted."""
+"""``dagrun config`` and ``dagrun completion``: the settings, which files of them are trusted, and the shell."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
-from dagrun.cli import options
 from dagrun.cli.setup.settings import Configuration, configure, find_project, read_settings
 from dagrun.cli.setup.toml_files import read_toml
 from dagrun.cli.setup.trust import SettingsFile
+from dagrun.cli.table_command import DefaultGroup, command
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns, printable
 from dagrun.cli.terminal.user_errors import BadInput
 
-EPILOG: Final = """
-\b
-Example:
-  dagrun config show
 
-\b
-A setting comes from the first of these places that has it:
-  the command line
-  the environment: DAGRUN_TOOLS=one,two and so on; OPENAI_BASE_URL or
-    ANTHROPIC_BASE_URL
-  dagrun.toml, or [tool.dagrun] in pyproject.toml, of the project; or the file
-    that DAGRUN_CONFIG names
-  config.toml in your folder for settings of dagrun
-"""
-
-
-TRUST: Final = """
-\b
-Examples:
-  dagrun config trust
-  dagrun config trust ../other/dagrun.toml
-"""
-DISTRUST: Final = """
-\b
-Example:
-  dagrun config distrust
-"""
-_file: Final = click.argument("file", required=False, type=click.Path(dir_okay=False, exists=True, path_type=Path))
-
-
-@click.group(cls=options.DefaultGroup, default=["show"])
+@click.group(cls=DefaultGroup, default=["show"])
 def config() -> None:
     """Show the settings, and say which files of settings you trust; without a command, show."""
 
 
-@config.command("show", epilog=EPILOG)
-@options.combined(options.as_json, options.directory)
+@command("config.show", config)
 def show_config(*, as_json: bool) -> None:
-    """Show each setting, and where it comes from."""
+    """Show each setting, and where it comes from.
+
+    Example:
+      dagrun config show
+
+    A setting comes from the first of these places that has it:
+      the command line
+      the environment: DAGRUN_TOOLS=one,two and so on; OPENAI_BASE_URL or
+        ANTHROPIC_BASE_URL
+      dagrun.toml, or [tool.dagrun] in pyproject.toml, of the project; or the file
+        that DAGRUN_CONFIG names
+      config.toml in your folder for settings of dagrun
+    """
     configuration = configure({})
     values = configuration.settings.as_dict()
     with data_output() as data:
@@ -70,26 +53,30 @@ def _origin(configuration: Configuration, name: str) -> str:
     return configuration.origins[name].name + (" (not trusted)" if name in configuration.untrusted else "")
 
 
-@config.command(epilog=TRUST, short_help="Let what a file of settings names be imported and used.")
-@_file
-@options.directory
+@command("config.trust", config, short_help="Let what a file of settings names be imported and used.")
 def trust(*, file: Path | None) -> None:
     """Trust FILE with its present content: what it names may be imported and used.
 
     FILE is a file of settings, or of a policy; by default, the settings of the project here. The policy that the
     settings name is trusted with them. When the content changes, you are asked again. The modules that FILE names are
     not part of it: trust it only if you trust the whole folder.
+
+    Examples:
+      dagrun config trust
+      dagrun config trust ../other/dagrun.toml
     """
     for found in settings_files(file):
         found.trust()
         click.echo(f"trusted: {printable(str(found.path))}")
 
 
-@config.command(epilog=DISTRUST, short_help="Stop trusting a file of settings.")
-@_file
-@options.directory
+@command("config.distrust", config, short_help="Stop trusting a file of settings.")
 def distrust(*, file: Path | None) -> None:
-    """Stop trusting FILE; by default, the settings of the project here, and the policy that they name."""
+    """Stop trusting FILE; by default, the settings of the project here, and the policy that they name.
+
+    Example:
+      dagrun config distrust
+    """
     for found in settings_files(file):
         was_trusted = found.distrust()
         click.echo(
@@ -116,3 +103,17 @@ def settings_files(file: Path | None) -> list[SettingsFile]:
 
 def _shown(value: Any) -> str:
     return "-" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+@command("completion")
+def completion(*, shell: str) -> None:
+    """Print a script that completes commands, options and files in SHELL.
+
+    Examples:
+      eval "$(dagrun completion bash)"      # in ~/.bashrc
+      eval "$(dagrun completion zsh)"       # in ~/.zshrc
+      dagrun completion fish | source       # in ~/.config/fish/config.fish
+    """
+    completer = get_completion_class(shell)
+    assert completer is not None
+    click.echo(completer(click.get_current_context().find_root().command, {}, "dagrun", "_DAGRUN_COMPLETE").source())

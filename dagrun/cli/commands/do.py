@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import click
-
-from dagrun.cli import options
-from dagrun.cli.records.run_records import records_option
 from dagrun.cli.setup.settings import Configuration, configure
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.user_errors import BadInput
 
@@ -19,49 +16,8 @@ if TYPE_CHECKING:
 
     from dagrun.cli.jobs.job import Goal
 
-EPILOG: Final = """
-\b
-Examples:
-  export OPENAI_API_KEY=… DAGRUN_MODEL=…
-  dagrun do "Compare the sales of the regions" --tools my_tools
-  dagrun do "Compare them" -t my_tools -n
-  dagrun do "Compare them" -t my_tools --base-url http://127.0.0.1:8000/v1
 
-\b
-Exit codes:
-  0 succeeded, 1 failed, 2 wrong usage, 3 no valid plan, 4 over budget,
-  5 waiting for a person, 6 escalated, 7 an effect is in doubt,
-  130 cancelled by Ctrl-C, 143 by SIGTERM
-"""
-
-
-@click.command(epilog=EPILOG)
-@options.combined(
-    options.goal,
-    options.tools,
-    options.deps,
-    options.inputs,
-    options.secrets,
-    options.policy,
-    options.max_running,
-    options.output,
-    options.directory,
-)
-@options.combined(options.planner, options.model_options, options.critics, options.compose)
-@click.option(
-    "--mode",
-    type=click.Choice(["parallel", "sequential"]),
-    help="Run each step as soon as it is written and can run; or one step at a time.  [default: parallel]",
-)
-@options.combined(
-    records_option, options.artifacts, options.run_id, options.durability, options.expires_after, options.no_journal
-)
-@options.combined(options.as_json, options.events)
-@click.option(
-    "-n", "--dry-run", is_flag=True, help="Let the planner write the plan, check it, show what would run; run nothing."
-)
-@click.option("--save-plan", metavar="FILE", type=click.Path(), help="Write the plan to FILE when the run has ended.")
-@options.combined(options.timeline, options.report, options.page, options.trace, options.verbose, options.quiet)
+@command("do")
 def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: Any) -> int:
     """Let a planner write a plan for GOAL, and run its first steps while the planner still writes.
 
@@ -74,6 +30,17 @@ def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: An
 
     The run is recorded. Ctrl-C ends it, also while the planner writes, and prints the outputs so far, and the command
     that resumes the run.
+
+    Examples:
+      export OPENAI_API_KEY=… DAGRUN_MODEL=…
+      dagrun do "Compare the sales of the regions" --tools my_tools
+      dagrun do "Compare them" -t my_tools -n
+      dagrun do "Compare them" -t my_tools --base-url http://127.0.0.1:8000/v1
+
+    Exit codes:
+      0 succeeded, 1 failed, 2 wrong usage, 3 no valid plan, 4 over budget,
+      5 waiting for a person, 6 escalated, 7 an effect is in doubt,
+      130 cancelled by Ctrl-C, 143 by SIGTERM
     """
     configuration = configure(flags)
     if configuration.settings.mode == "waves":

@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from dagrun.cli import options
-from dagrun.cli.records.run_records import complete_run, open_records, records_option, run_argument
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.records.run_standings import Known, verified
 from dagrun.cli.setup.settings import configure
+from dagrun.cli.table_command import DefaultGroup, command
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import JournalDamaged
 
-VERIFY: Final = """
-\b
-Examples:
-  dagrun journal verify last
-  dagrun journal verify --all
 
-Exit codes: 0 all records are good, 1 a record is damaged, 2 wrong usage.
-"""
-
-
-EXPORT: Final = """
-\b
-Examples:
-  dagrun journal export last > run.jsonl
-  dagrun journal export last --full > copy.jsonl
-"""
-
-
-@click.group(cls=options.DefaultGroup, default=["verify", "--all"])
+@click.group(cls=DefaultGroup, default=["verify", "--all"])
 def journal() -> None:
     """Verify the records of runs, or export them; without a command, verify all of them."""
 
 
-@journal.command(epilog=VERIFY, short_help="Check that no record was changed, and that none is missing.")
-@click.argument("run_ids", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
-@click.option("--all", "is_all", is_flag=True, help="Verify all runs of the folder.")
-@options.combined(records_option, options.as_json, options.directory)
+@command("journal.verify", journal, short_help="Check that no record was changed, and that none is missing.")
 def verify(*, run_ids: tuple[str, ...], is_all: bool, as_json: bool, **flags: Any) -> int:
-    """Check that no record of RUN was changed, that none is missing, and that they follow from each other."""
+    """Check that no record of RUN was changed, that none is missing, and that they follow from each other.
+
+    Examples:
+      dagrun journal verify last
+      dagrun journal verify --all
+
+    Exit codes: 0 all records are good, 1 a record is damaged, 2 wrong usage.
+    """
     if is_all == bool(run_ids):
         raise BadInput("name runs, or all of them by --all")
     records = open_records(configure(flags))
@@ -74,16 +61,17 @@ def _as_dict(known: Known) -> dict[str, Any]:
     }
 
 
-@journal.command(epilog=EXPORT, short_help="Print the records of RUN, a line of JSON each.")
-@run_argument
-@click.option("--full", "is_full", is_flag=True, help="Print the records as they were written, personal data included.")
-@options.combined(records_option, options.directory)
+@command("journal.export", journal, short_help="Print the records of RUN, a line of JSON each.")
 def export(*, run: str, is_full: bool, **flags: Any) -> None:
     """Print the records of RUN, a line of JSON each; the first says how the run was opened.
 
     The kinds of personal data that the recorded policy names (redact) are taken out, and what is sealed is left out. A
     line that was changed by this ends with the field "redacted". Such an export is for reading: no run can be resumed
     from it. Only a copy made with --full holds all that the record holds.
+
+    Examples:
+      dagrun journal export last > run.jsonl
+      dagrun journal export last --full > copy.jsonl
     """
     from dagrun.model.codec.event_codec import events_of
     from dagrun.model.redaction.records import shown_lines

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
 
 import click
 
-from dagrun.cli import options
 from dagrun.cli.commands.config import settings_files
 from dagrun.cli.setup.new_project import project_files
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.text import printable
 from dagrun.cli.terminal.user_errors import BadInput
 
-EPILOG: Final = """
-\b
-Example:
-  dagrun new prices
-  cd prices
-  dagrun run plan.yaml -i item=tea
-"""
 
-
-@click.command(epilog=EPILOG)
-@click.argument("name")
-@options.directory
+@command("new")
 def new(*, name: str) -> None:
     """Make a project in the folder NAME: tools, a plan, a policy, settings, and tests on the virtual clock.
 
     The folder must be new or empty. Its settings are trusted, as you have made them.
+
+    Example:
+      dagrun new prices
+      cd prices
+      dagrun run plan.yaml -i item=tea
     """
     folder = Path(name)
     title = folder.name

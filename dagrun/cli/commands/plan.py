@@ -1,48 +1,21 @@
-"""``dagrun plan``: lets a planner write a plan for a goal, and runs nothing."""
+"""``dagrun plan`` and ``dagrun prompt``: let a planner write a plan for a goal, or show its prompt; nothing is run."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
-from dagrun.cli import options
 from dagrun.cli.setup.settings import configure
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from dagrun.checks.checked_plan import CheckedPlan
     from dagrun.cli.jobs.draft_plan import PlanDraft
-
-EPILOG: Final = """
-\b
-Examples:
-  export OPENAI_API_KEY=… DAGRUN_MODEL=…
-  dagrun plan "Compare the regions" --tools my_tools -o plan.json
-  dagrun run plan.json --tools my_tools
-
-\b
-Exit codes:
-  0 there is a plan, 1 the planner failed, 2 wrong usage, 3 no valid plan,
-  4 over budget, 6 a person must take over, 130 cancelled by Ctrl-C,
-  143 by SIGTERM
-"""
+    from dagrun.planners.prompts import Kind
 
 
-@click.command(epilog=EPILOG)
-@options.combined(options.goal, options.tools, options.inputs, options.secrets)
-@options.combined(options.policy, options.directory)
-@options.combined(options.planner, options.model_options)
-@click.option(
-    "-o",
-    "file",
-    metavar="FILE",
-    type=click.Path(),
-    default="-",
-    help="Write the plan to FILE.  [default: standard output]",
-)
-@options.combined(options.as_json, options.verbose, options.quiet)
+@command("plan")
 def plan(*, goal: str, inputs: tuple[str, ...], file: str, **flags: Any) -> int:
     """Let a planner write a plan for GOAL, and check it. Nothing is run, and nobody is asked.
 
@@ -51,6 +24,16 @@ def plan(*, goal: str, inputs: tuple[str, ...], file: str, **flags: Any) -> int:
     plan and its costs.
 
     Ctrl-C stops the planner, and prints the steps that are written so far.
+
+    Examples:
+      export OPENAI_API_KEY=… DAGRUN_MODEL=…
+      dagrun plan "Compare the regions" --tools my_tools -o plan.json
+      dagrun run plan.json --tools my_tools
+
+    Exit codes:
+      0 there is a plan, 1 the planner failed, 2 wrong usage, 3 no valid plan,
+      4 over budget, 6 a person must take over, 130 cancelled by Ctrl-C,
+      143 by SIGTERM
     """
     from dagrun.cli.jobs.goals import get_plan, goal_of, is_saved, tell_stopped
     from dagrun.cli.records.output_folder import writable
@@ -85,3 +68,32 @@ def _as_dict(drafting: PlanDraft, made: CheckedPlan) -> dict[str, Any]:
         "plan": as_written(made.plan),
         **usage_of(drafting),
     }
+
+
+_GOAL: Final = "(what is wanted, in words)"
+
+
+@command("prompt")
+def prompt(*, goal: str, inputs: tuple[str, ...], kind: Kind, texts: bool, as_json: bool, **flags: Any) -> None:
+    """Print the prompt that a planner sends to its model, with the tools of --tools, or else of installed packages.
+
+    No model is asked, and no tool is called. For every kind but the first, an example stands for what has happened.
+    --json also prints the version of the prompt, and the schema of the answer: that goes to the model beside the
+    prompt, or, if a server takes no schema, at the end of it.
+
+    dagrun.toml may have instructions, constraints, and a table of prompts, whose texts take the place of those that
+    --texts prints. The version of the prompt, which the record of a run has, too, tells such words apart.
+
+    Examples:
+      dagrun prompt --tools my_tools "Compare the sales of both regions"
+      dagrun prompt --tools my_tools --kind replan
+      dagrun prompt --texts > prompts.toml
+    """
+    from dagrun.cli.jobs.overheard_prompt import show_prompt, show_texts
+
+    configuration = configure(flags)
+    with data_output() as data:
+        if texts:
+            show_texts(configuration, data)
+        else:
+            show_prompt(configuration, data, goal, inputs, kind, as_json=as_json)

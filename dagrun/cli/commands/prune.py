@@ -7,27 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import click
-
-from dagrun.cli import options
 from dagrun.cli.records.record_place import Records, wait
-from dagrun.cli.records.run_records import complete_run, open_records, records_option
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.records.run_standings import Known, standings
 from dagrun.cli.setup.settings import configure
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
 from dagrun.errors import JournalError, shorten
 from dagrun.observe.run_standing import Stand
-
-EPILOG: Final = """
-\b
-Examples:
-  dagrun prune --dry-run
-  dagrun prune --older-than 30
-  dagrun prune 20261122-1245 --force
-
-Exit codes: 0, 1 if a record could not be deleted, 2 wrong usage.
-"""
 
 _DAY: Final = 86_400.0
 
@@ -67,21 +55,7 @@ class _Choice:
         return True, why
 
 
-@click.command(epilog=EPILOG)
-@click.argument("run_ids", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
-@click.option(
-    "--older-than",
-    type=click.FloatRange(min=0),
-    metavar="DAYS",
-    help="Delete also runs whose last record is older than DAYS, whether they have expired or not.",
-)
-@click.option("-n", "--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Delete also runs that can be resumed or are damaged, but never one in use.",
-)
-@options.combined(records_option, options.as_json, options.directory)
+@command("prune")
 def prune(
     *,
     run_ids: tuple[str, ...],
@@ -95,6 +69,13 @@ def prune(
 
     The files in the folder of a record are deleted with it. Files that a run has left in an output folder (-o) are
     not. A run that a process holds is never deleted; one that can be resumed, only with --force.
+
+    Examples:
+      dagrun prune --dry-run
+      dagrun prune --older-than 30
+      dagrun prune 20261122-1245 --force
+
+    Exit codes: 0, 1 if a record could not be deleted, 2 wrong usage.
     """
     records = open_records(configure(flags))
     named = frozenset(records.find(run_id) for run_id in run_ids)

@@ -6,13 +6,13 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagrun.cli import options
-from dagrun.cli.records.run_records import complete_run, open_records, records_option
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.settings import configure
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
 from dagrun.cli.terminal.user_errors import BadInput
@@ -23,53 +23,23 @@ if TYPE_CHECKING:
     from dagrun.observe.report.report import ReportStyle
     from dagrun.observe.view.shape import RunView
 
-# As in `dagrun.observe.report.report` and `dagrun.model.secrets.patterns`, which are not loaded to print the help.
-FORMS: Final = ("html", "svg", "png", "json", "markdown", "dot", "mermaid")
-PERSONAL: Final = ("email", "phone", "iban", "card")
 
-EPILOG: Final = """
-\b
-Examples:
-  dagrun report last
-  dagrun report last -o run.html --open
-  dagrun report last -o run.svg --part graph
-  dagrun report last --values none --redact email
-  dagrun report out/run.json -o run.md
-  dagrun report last --github
-
-Exit codes: 0, 1 if the record is damaged (the report shows its good part), 2 wrong usage.
-"""
-
-
-@click.command(epilog=EPILOG)
-@click.argument("source", metavar="RUN", shell_complete=complete_run)
-@click.option(
-    "-o", "--output", "file", metavar="FILE", help="The file; - for the standard output.  [default: RUN.html]"
-)
-@click.option("-f", "--format", "form", type=click.Choice(FORMS), help="The form.  [default: by the ending of FILE]")
-@click.option("--part", type=click.Choice(["graph", "timeline", "both"]), default="both", help="What a picture shows.")
-@click.option(
-    "--values",
-    type=click.Choice(["none", "short", "full"]),
-    default="short",
-    show_default=True,
-    help="How much of arguments and outputs: none, to share with strangers; 2,000 characters of each; 64 KiB.",
-)
-@click.option(
-    "--max-nodes", type=click.IntRange(1, 2_000), default=60, help="The most boxes of a graph.  [default: 60]"
-)
-@click.option("--theme", type=click.Choice(["auto", "light", "dark"]), default="auto", help="The colours of a picture.")
-@click.option("--redact", multiple=True, type=click.Choice(PERSONAL), help="Personal data to leave out, too.")
-@click.option("--title", default="", help="The heading.  [default: the goal of the run]")
-@click.option("--open", "is_opened", is_flag=True, help="Open the page in the browser.")
-@click.option("--force", is_flag=True, help="Overwrite a file that is no report of dagrun.")
-@click.option("--github", is_flag=True, help="Add the report as Markdown to the summary of the job in GitHub Actions.")
-@options.combined(records_option, options.as_json, options.directory)
+@command("report")
 def report(*, source: str, file: str | None, form: str | None, as_json: bool, **flags: Any) -> int:
     """Write a report of RUN: one HTML file that loads nothing, and can be mailed.
 
     RUN is the name of a recorded run, its beginning, or last; a run.json, or a folder with one; or - for the view of a
     run (dagrun schema view) on the standard input. A run that is not over is shown as far as it is recorded.
+
+    Examples:
+      dagrun report last
+      dagrun report last -o run.html --open
+      dagrun report last -o run.svg --part graph
+      dagrun report last --values none --redact email
+      dagrun report out/run.json -o run.md
+      dagrun report last --github
+
+    Exit codes: 0, 1 if the record is damaged (the report shows its good part), 2 wrong usage.
     """
     from dagrun.cli.jobs.report_file import ReportFile
     from dagrun.observe.report.report import ReportStyle, make_report
@@ -115,7 +85,7 @@ def _write(target: ReportFile, view: RunView, style: ReportStyle, to: tuple[Data
         data.text(str(target.path))
     if size > LARGE:
         click.echo(f"the report has {size / 1e6:.0f} MB; --values none makes it smaller", err=True)
-    if flags["is_opened"]:
+    if flags["open_browser"]:
         click.launch(target.path.as_uri())
 
 

@@ -3,57 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import click
-
-from dagrun.cli import options
-from dagrun.cli.records.run_records import records_option
 from dagrun.cli.setup.settings import Configuration, configure
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.stdout import Data, data_output
 
 if TYPE_CHECKING:
     from dagrun.checks.checked_plan import CheckedPlan
 
-EPILOG: Final = """
-\b
-Examples:
-  dagrun run plan.json --tools my_tools
-  dagrun run plan.json --tools my_tools --input region=EU --json > result.json
-  dagrun run plan.json --tools my_tools -n
 
-\b
-Exit codes:
-  0 succeeded, 1 failed, 2 wrong usage, 3 plan refused, 4 over budget,
-  5 waiting for a person, 6 escalated, 7 an effect is in doubt,
-  130 cancelled by Ctrl-C, 143 by SIGTERM
-"""
-
-
-@click.command(epilog=EPILOG)
-@options.combined(
-    options.plan,
-    options.tools,
-    options.deps,
-    options.inputs,
-    options.secrets,
-    options.policy,
-    options.max_running,
-    options.output,
-    options.directory,
-)
-@options.combined(options.planner, options.model_options, options.critics, options.compose)
-@click.option(
-    "--mode",
-    type=click.Choice(["parallel", "waves", "sequential"]),
-    help="Run each step as soon as it can; or generation by generation; or one step at a time.  [default: parallel]",
-)
-@options.combined(
-    records_option, options.artifacts, options.run_id, options.durability, options.expires_after, options.no_journal
-)
-@options.combined(options.as_json, options.events)
-@click.option("-n", "--dry-run", is_flag=True, help="Check the plan, show what would run, and run nothing.")
-@options.combined(options.timeline, options.report, options.page, options.trace, options.verbose, options.quiet)
+@command("run")
 def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
     """Check PLAN and run it, each step as soon as its inputs are there.
 
@@ -65,6 +25,16 @@ def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
 
     The run is recorded in a folder of its own under --runs. Ctrl-C ends it, and prints the outputs so far, and the
     command that resumes the run. A second Ctrl-C ends the program at once; the run can still be resumed.
+
+    Examples:
+      dagrun run plan.json --tools my_tools
+      dagrun run plan.json --tools my_tools --input region=EU --json > result.json
+      dagrun run plan.json --tools my_tools -n
+
+    Exit codes:
+      0 succeeded, 1 failed, 2 wrong usage, 3 plan refused, 4 over budget,
+      5 waiting for a person, 6 escalated, 7 an effect is in doubt,
+      130 cancelled by Ctrl-C, 143 by SIGTERM
     """
     from dagrun.cli.setup.inputs import read_inputs
     from dagrun.cli.setup.plans import show_order

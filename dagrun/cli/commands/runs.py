@@ -6,51 +6,38 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import click
-
-from dagrun.cli import options
 from dagrun.cli.records.queued_runs import advice_lines, listed_runs, queue_dict, read_standings, standing_words
 from dagrun.cli.records.resume_command import label, where_is
-from dagrun.cli.records.run_records import open_records, records_option
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.records.run_standings import Known
 from dagrun.cli.records.run_words import what, when
 from dagrun.cli.setup.settings import configure
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns, columns_of
 from dagrun.errors import shorten, visible
 from dagrun.observe.line_breaks import wrap_words
 from dagrun.observe.run_standing import Stand
 
-EPILOG: Final = """
-\b
-Examples:
-  dagrun runs
-  dagrun runs --json
-  dagrun runs --standing queued,running,stuck --journal URL
-
-Exit codes: 0, or 1 if the record of a run is damaged.
-"""
-
 _HEAD: Final = ("run", "began", "steps", "what", "where it stands")
 _WHAT: Final = 40  # characters
 _LEAST: Final = 30  # characters for the last two columns; with less, each run is shown as a paragraph
 
 
-@click.command(epilog=EPILOG)
-@options.combined(records_option)
-@click.option(
-    "--standing",
-    default="",
-    metavar="NAMES",
-    help="List only runs that are queued, running, waiting, ended or stuck; several with commas.",
-)
-@options.combined(options.as_json, options.directory)
+@command("runs")
 def runs(*, standing: str, as_json: bool, **flags: Any) -> int:
     """List the recorded runs, the oldest first, and where each of them stands.
 
     A run that is not over is listed, too. Neither tools nor a planner are needed. Of runs that were submitted to
     workers (dagrun submit), the pool is shown, how often a worker has taken one over from another that had ended, and
     what to do about those that are stuck.
+
+    Examples:
+      dagrun runs
+      dagrun runs --json
+      dagrun runs --standing queued,running,stuck --journal URL
+
+    Exit codes: 0, or 1 if the record of a run is damaged.
     """
     wanted = read_standings(standing)
     configuration = configure(flags)

@@ -6,11 +6,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
-from dagrun.cli import options
 from dagrun.cli.records.output_folder import writable, write_whole
 from dagrun.cli.setup.settings import configure
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import is_ascii
 from dagrun.cli.terminal.user_errors import BadInput
@@ -18,32 +16,21 @@ from dagrun.cli.terminal.user_errors import BadInput
 if TYPE_CHECKING:
     from dagrun.model.plan import Plan
 
-EPILOG: Final = """
-\b
-Examples:
-  dagrun show plan.json
-  dagrun show plan.json --format mermaid > plan.mmd
-  dagrun show plan.json --format svg -o plan.svg
-"""
 
 _PICTURES: Final = ("svg", "png", "html")
 _PLAIN_LINES: Final = str.maketrans("├└│─", "|`|-")  # where the output has ASCII alone
 
 
-@click.command(epilog=EPILOG)
-@options.combined(options.plan, options.tools, options.directory)
-@click.option(
-    "-f",
-    "--format",
-    "form",
-    type=click.Choice(["tree", "mermaid", "dot", "json", "svg", "png", "html"]),
-    help="The form of the drawing; json is the plan as dagrun has read it.  [default: by the ending of FILE, or tree]",
-)
-@click.option("-o", "--output", "file", metavar="FILE", help="The file.  [default: stdout]")
+@command("show")
 def show(*, plan: str, form: str | None, file: str | None, **flags: Any) -> None:
     """Draw PLAN, without checking it.
 
     With --tools, a plan in the dialect of step_number and action is drawn with the data flow that it only implies.
+
+    Examples:
+      dagrun show plan.json
+      dagrun show plan.json --format mermaid > plan.mmd
+      dagrun show plan.json --format svg -o plan.svg
     """
     from dagrun.cli.setup.plans import load_plan, plan_text
     from dagrun.cli.setup.tool_modules import load_toolbox, names_tools

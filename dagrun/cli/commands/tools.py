@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagrun.cli import options
 from dagrun.cli.setup.settings import configure
+from dagrun.cli.table_command import DefaultGroup, command
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
 from dagrun.cli.terminal.user_errors import BadInput
@@ -18,29 +18,19 @@ if TYPE_CHECKING:
     from dagrun.errors import Problem
     from dagrun.model.toolbox import Toolbox
 
-CHECK: Final = """
-\b
-Examples:
-  dagrun tools check --tools my_tools
-  dagrun tools check load_csv --tools my_tools --ignore DR810 --json
 
-Exit codes: 0 nothing was found, 1 something was, 2 wrong usage.
-"""
-
-
-@click.group(cls=options.DefaultGroup, default=["list"])
+@click.group(cls=DefaultGroup, default=["list"])
 def tools() -> None:
     """List the tools, with their arguments and outputs, or check how they are declared; without a command, list."""
 
 
-@tools.command(
-    "list",
-    epilog="\b\nExample:\n  dagrun tools list --tools my_tools",
-    short_help="List the named tools, or those of installed packages.",
-)
-@options.combined(options.tools, options.secrets, options.as_json, options.directory)
+@command("tools.list", tools, short_help="List the named tools, or those of installed packages.")
 def list_tools(*, as_json: bool, **flags: Any) -> None:
-    """List the tools that are named, or those of installed packages; of MCP servers, also who said their effect."""
+    """List the tools that are named, or those of installed packages; of MCP servers, also who said their effect.
+
+    Example:
+      dagrun tools list --tools my_tools
+    """
     from dagrun.cli.setup.tool_pages import as_dict, table
 
     with data_output() as data:
@@ -52,11 +42,13 @@ def list_tools(*, as_json: bool, **flags: Any) -> None:
         data.text(table(list(toolbox.values())) if toolbox else "no tools")
 
 
-@tools.command("show", epilog="\b\nExample:\n  dagrun tools show load_csv --tools dagrun_tools")
-@click.argument("name")
-@options.combined(options.tools, options.secrets, options.as_json, options.directory)
+@command("tools.show", tools)
 def show_tool(*, name: str, as_json: bool, **flags: Any) -> None:
-    """Show the tool NAME: its description, effect, arguments and output."""
+    """Show the tool NAME: its description, effect, arguments and output.
+
+    Example:
+      dagrun tools show load_csv --tools dagrun_tools
+    """
     from dagrun.cli.setup.tool_pages import as_dict, describe
 
     with data_output() as data:
@@ -67,15 +59,18 @@ def show_tool(*, name: str, as_json: bool, **flags: Any) -> None:
             data.text("\n".join(describe(tool)))
 
 
-@tools.command("check", epilog=CHECK, short_help="Look for what makes tools hard to choose or unsafe to call.")
-@click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--ignore", "ignored", metavar="CODE", multiple=True, help="Leave out findings of this code; repeatable.")
-@options.combined(options.tools, options.secrets, options.as_json, options.directory)
+@command("tools.check", tools, short_help="Look for what makes tools hard to choose or unsafe to call.")
 def check_tools(*, names: tuple[str, ...], ignored: tuple[str, ...], as_json: bool, **flags: Any) -> int:
     """Look for what makes tools hard to choose or unsafe to call; without NAME, in all of them.
 
     Vague names and descriptions, outputs and arguments without a type, undeclared effects, too many arguments, no way
     to fail, an effect without approval or reconcile: each finding has a code, a reason, and what to do about it.
+
+    Examples:
+      dagrun tools check --tools my_tools
+      dagrun tools check load_csv --tools my_tools --ignore DR810 --json
+
+    Exit codes: 0 nothing was found, 1 something was, 2 wrong usage.
     """
     from dagrun.checks.tool_advice import check_tools as found_in
     from dagrun.problem_texts import MENDS
@@ -110,69 +105,71 @@ def _toolbox(flags: Mapping[str, Any]) -> Toolbox:
     return load_toolbox(configure(flags), or_installed=True)
 
 
-@click.group(cls=options.DefaultGroup, default=["plan"])
+@click.group(cls=DefaultGroup, default=["plan"])
 def schema() -> None:
     """Print a JSON Schema, for editors, planners and readers of events; without a command, that of plans."""
 
 
-@schema.command("plan", epilog="\b\nExample:\n  dagrun schema plan > plan.schema.json")
+@command("schema.plan", schema)
 def schema_of_plans() -> None:
-    """Print the schema of all plans."""
+    """Print the schema of all plans.
+
+    Example:
+      dagrun schema plan > plan.schema.json
+    """
     from dagrun.plans.plan_schemas import plan_schema
 
     with data_output() as data:
         data.json(plan_schema())
 
 
-@schema.command(
-    "view",
-    epilog="\b\nExample:\n  dagrun schema view > view.schema.json",
-    short_help="Print the schema of the view of a run, for reports and pages.",
-)
+@command("schema.view", schema, short_help="Print the schema of the view of a run, for reports and pages.")
 def schema_of_views() -> None:
-    """Print the schema of the view of a run: the JSON that reports and pages are made of."""
+    """Print the schema of the view of a run: the JSON that reports and pages are made of.
+
+    Example:
+      dagrun schema view > view.schema.json
+    """
     from dagrun.observe.view.shape import view_schema
 
     with data_output() as data:
         data.json(view_schema())
 
 
-@schema.command(
-    "toolset",
-    epilog="\b\nExample:\n  dagrun schema toolset --tools my_tools",
-    short_help="Print the schema of plans that call only the named tools.",
-)
-@options.combined(options.tools, options.secrets, options.directory)
+@command("schema.toolset", schema, short_help="Print the schema of plans that call only the named tools.")
 def schema_of_toolset(**flags: Any) -> None:
-    """Print the schema of plans that call only the tools of a module, in the form that models are given."""
+    """Print the schema of plans that call only the tools of a module, in the form that models are given.
+
+    Example:
+      dagrun schema toolset --tools my_tools
+    """
     from dagrun.plans.plan_schemas import toolset_schema
 
     with data_output() as data:
         data.json(toolset_schema(_toolbox(flags)))
 
 
-@schema.command(
-    "eval",
-    epilog="\b\nExample:\n  dagrun schema eval > eval.schema.json",
-    short_help="Print the schema of files of golden tasks.",
-)
+@command("schema.eval", schema, short_help="Print the schema of files of golden tasks.")
 def schema_of_cases() -> None:
-    """Print the schema of files of golden tasks, which `dagrun eval` carries out."""
+    """Print the schema of files of golden tasks, which `dagrun eval` carries out.
+
+    Example:
+      dagrun schema eval > eval.schema.json
+    """
     from dagrun.evaluate.cases.case_file import case_schema
 
     with data_output() as data:
         data.json(case_schema())
 
 
-@schema.command(
-    "events",
-    epilog="\b\nExample:\n  dagrun schema events > events.schema.json",
-    short_help="Print the schema of events as JSON.",
-)
+@command("schema.events", schema, short_help="Print the schema of events as JSON.")
 def schema_of_events() -> None:
     """Print the schema of events as JSON, as `Event.to_dict` makes them.
 
     Events and fields are added in later releases; none is changed or taken away.
+
+    Example:
+      dagrun schema events > events.schema.json
     """
     from dagrun.model.event import event_types
     from dagrun.model.redaction.event_json import events_schema

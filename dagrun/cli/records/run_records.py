@@ -1,23 +1,18 @@
-"""The records of runs in a folder or a database, found by what users type; and the options that say where they are."""
+"""The records of runs in a folder or a database, and the names of new runs."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-import click
+from typing import TYPE_CHECKING
 
 from dagrun.cli.records.record_place import LAST
-from dagrun.cli.setup.settings import Configuration, configure
+from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
 
 if TYPE_CHECKING:
     from dagrun.cli.records.record_place import Records
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def new_run_id() -> str:
@@ -72,38 +67,3 @@ def open_shared_records(configuration: Configuration) -> Records:
             " postgresql://USER@HOST/NAME, or DAGRUN_JOURNAL; without one, dagrun run carries a run out in this process"
         )
     return open_records(configuration)
-
-
-def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of runs that begin with *incomplete*, for the completion of the shell; never an error."""
-    try:
-        places = {name: context.params.get(name) for name in ("runs", "journal")}
-        names = open_records(configure(places)).names()
-    except Exception:  # noqa: BLE001  (a traceback would appear in the middle of the typed line)
-        return []
-    return [name for name in [LAST, *reversed(names)] if name.startswith(incomplete)]
-
-
-run_argument: Final = click.argument("run", metavar="RUN", shell_complete=complete_run)
-_runs: Final = click.option(
-    "--runs",
-    metavar="DIR",
-    type=click.Path(file_okay=False),
-    help="The folder of the records of runs; or set DAGRUN_RUNS.  [default: a folder of the user]",
-)
-_journal: Final = click.option(
-    "--journal",
-    metavar="URL",
-    help="The database of the records of runs, in place of a folder: postgresql://USER@HOST/NAME; or set"
-    " DAGRUN_JOURNAL. Its password comes from PGPASSWORD or a password file.",
-)
-
-
-def shared_records_option(function: F) -> F:
-    """Add the option that says which database has the runs; a folder is taken, too, to say what to do instead."""
-    return click.option("--runs", metavar="DIR", hidden=True)(_journal(function))
-
-
-def records_option(function: F) -> F:
-    """Add the options that say where the records of runs are."""
-    return _runs(_journal(function))

@@ -92,7 +92,8 @@ def _code_and_lines(error: Exception) -> tuple[int, list[str]]:
 def _splits_goal(error: click.UsageError) -> bool:
     """Whether words of a goal were taken for further arguments."""
     taken = error.ctx.command.params if error.ctx is not None else ()
-    return "extra argument" in error.message and any(parameter.human_readable_name == "GOAL" for parameter in taken)
+    is_split = any(isinstance(parameter, click.Argument) and parameter.name == "goal" for parameter in taken)
+    return is_split and "extra argument" in error.message
 
 
 def problem_lines(problems: Sequence[Problem]) -> list[str]:

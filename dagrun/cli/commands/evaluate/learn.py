@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dagrun.cli import options
 from dagrun.cli.records.record_place import Records
-from dagrun.cli.records.run_records import open_records, records_option
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.settings import configure
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
 from dagrun.cli.terminal.user_errors import BadInput
@@ -29,49 +29,30 @@ if TYPE_CHECKING:
 
 _TRIED: Final = 5  # runs of which a golden task is tried
 
-EPILOG: Final = """
-\b
-Examples:
-  dagrun learn --since 30d
-  dagrun learn --min-runs 3 -o routes/
-  dagrun eval routes/ --tools my_tools
 
-\b
-What makes a plan a route:
-  It was written whole for a goal, never changed, and the run succeeded.
-  Plans that are equal up to literals are one route. Values that stand in
-  the goal become parameters, and those that are inputs refer to them.
-
-\b
-Use:
-  router = dagrun.RouterPlanner(dagrun.read_routes("routes"))
-  dagrun do GOAL --planner my_module:router,openai=MODEL
-
-Exit codes: 0, 2 wrong usage.
-"""
-
-
-@click.command(epilog=EPILOG)
-@options.combined(records_option)
-@click.option("--since", metavar="TIME", help="Learn from runs that began then or later: 7d, 2026-11-20.")
-@click.option("--min-runs", type=click.IntRange(min=1), default=1, show_default=True, help="Successes that it takes.")
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    metavar="DIR",
-    type=click.Path(file_okay=False),
-    help="Write a file for each route, and a golden task of it. Without it, the routes are only listed.",
-)
-@click.option("--force", "is_forced", is_flag=True, help="Write over files of routes that are there.")
-@options.as_json
-@options.directory
+@command("learn")
 def learn(*, min_runs: int, folder: str | None, is_forced: bool, as_json: bool, **flags: Any) -> int:
     """Make routes of plans that worked: templates with parameters, which need no model.
 
     Nothing uses a route by itself: read the files, commit them, and hand them to a planner. Beside each route stands a
     golden task of it (dagrun eval DIR): its example goal, its plan, and a world of what the tools returned in the run.
     A redact function of the program that ran it is not applied: check the files before you share them.
+
+    Examples:
+      dagrun learn --since 30d
+      dagrun learn --min-runs 3 -o routes/
+      dagrun eval routes/ --tools my_tools
+
+    What makes a plan a route:
+      It was written whole for a goal, never changed, and the run succeeded.
+      Plans that are equal up to literals are one route. Values that stand in
+      the goal become parameters, and those that are inputs refer to them.
+
+    Use:
+      router = dagrun.RouterPlanner(dagrun.read_routes("routes"))
+      dagrun do GOAL --planner my_module:router,openai=MODEL
+
+    Exit codes: 0, 2 wrong usage.
     """
     from dagrun.evaluate.learning.learn_routes import learn_routes
     from dagrun.evaluate.metrics.read_runs import read_time

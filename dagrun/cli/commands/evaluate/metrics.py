@@ -6,12 +6,8 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Any, Final
 
-import click
-
-from dagrun.cli import options
-from dagrun.cli.records.run_records import records_option
+from dagrun.cli.table_command import command
 from dagrun.evaluate.metrics.definitions import CALL_METRICS, RUN_METRICS, Definition
-from dagrun.evaluate.metrics.metrics import GROUPINGS
 
 _MEDIAN: Final = "The median of "
 _HELP_WIDTH: Final = 74  # characters
@@ -59,16 +55,7 @@ Exit codes: 0, 1 if the comparison of a rule holds, 2 wrong usage.
 """
 
 
-@click.command(epilog=EPILOG)
-@options.combined(records_option)
-@click.option("--since", metavar="TIME", help="Count runs that began then or later: 7d, 12h, 2026-11-20.")
-@click.option("--until", metavar="TIME", help="Count runs that began before.")
-@click.option("--by", default="", metavar="WHAT", help=f"Make groups by {', '.join(GROUPINGS)}.")
-@click.option("--split", metavar="TIME", help="Compare the runs before a change with those since then.")
-@click.option("--fail-if", "rules", multiple=True, metavar="RULE", help="An alert rule; see below. May be repeated.")
-@options.as_json
-@click.option("--prom", "as_prom", is_flag=True, help="Print the text form of Prometheus.")
-@options.directory
+@command("metrics", epilog=EPILOG)
 def metrics(*, as_json: bool, as_prom: bool, **flags: Any) -> int:
     """Measure the recorded runs: success, recovery, escalations, people, times, tokens, cost.
 

@@ -1,90 +1,15 @@
-"""``dagrun sim``: simulates runs of a plan on a virtual clock, and calls no tool."""
+"""``dagrun sim`` and ``dagrun bench``: try a plan out, on a virtual clock or for real."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-import click
-
-from dagrun.cli import options
-from dagrun.cli.records.run_records import records_option
 from dagrun.cli.setup.settings import configure
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.stdout import data_output
 
-EPILOG: Final = """
-\b
-Examples:
-  dagrun sim plan.json --tools my_tools
-  dagrun sim plan.json --tools my_tools --duration 'fetch=lognorm(0.2,0.8)'
-  dagrun sim plan.json --tools my_tools --fail fetch=0.02:timeout --person 60
-  dagrun sim plan.json --tools my_tools --fail learned --fail fetch=0.1
-  dagrun sim plan.json -t my_tools --vary max_running=2,4 --vary hedge=off,on
 
-\b
-Durations: 0.3 (seconds), uniform(LOW,HIGH), exp(MEAN), lognorm(MEDIAN,SIGMA).
-Failures: a part of the calls, and how they fail (by default: connection):
-  timeout     the call does not come back
-  connection  it breaks, and may have had its effect
-  busy        the tool says that it cannot now
-  refused     the tool says no for good
-  bug         it raises anything else
-"""
-
-
-@click.command(epilog=EPILOG)
-@options.combined(
-    options.plan,
-    options.tools,
-    options.inputs,
-    options.secrets,
-    options.policy,
-    options.max_running,
-    records_option,
-    options.directory,
-)
-@click.option("--repeat", type=click.IntRange(1, 100_000), default=1_000, show_default=True, help="Runs of a variant.")
-@click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same figures.")
-@click.option(
-    "--duration",
-    "durations",
-    multiple=True,
-    metavar="NAME=TEXT",
-    help="How long the calls of a tool, or of a step, take: see below. May be repeated.  [default: what the records of"
-    " runs say, or else the estimate of the step]",
-)
-@click.option(
-    "--fail",
-    "failures",
-    multiple=True,
-    metavar="NAME=RATE[:HOW]|learned",
-    help="How often the calls of a tool, or of a step, fail, and how: see below. May be repeated. With 'learned', the"
-    " calls of all other tools fail as the records of runs say.  [default: never]",
-)
-@click.option(
-    "--items",
-    multiple=True,
-    metavar="STEP=N",
-    help="How many elements the list has that a step returns, for a for_each over it. May be repeated.  [default: 3]",
-)
-@click.option(
-    "--returns",
-    multiple=True,
-    metavar="STEP=JSON",
-    help="What a step returns, for conditions that look at it. May be repeated.",
-)
-@click.option("--cost", "costs", multiple=True, metavar="NAME=N", help="What a call of a tool, or of a step, costs.")
-@click.option(
-    "--person", "people", metavar="TEXT", default="0", help="How long people take to say yes, as in --duration."
-)
-@click.option(
-    "--vary",
-    multiple=True,
-    metavar="FIELD=V,V…",
-    help="Values of a field of the policy, to compare: numbers, on, off, none. May be repeated: every combination is"
-    " simulated.",
-)
-@click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False), help="Draw the figures: .png, .svg or .pdf.")
-@options.as_json
+@command("sim")
 def sim(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> None:
     """Simulate many runs of PLAN on a virtual clock, and call no tool.
 
@@ -92,9 +17,43 @@ def sim(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> None:
     time limits, ceilings. Only the tools are replaced: a call takes a time that is drawn from how long real calls took
     (as the records of runs say), or from --duration, and fails as often as --fail says. Variants meet the same luck,
     call by call, so that small differences between them show. Brackets are 95 % intervals.
+
+    Examples:
+      dagrun sim plan.json --tools my_tools
+      dagrun sim plan.json --tools my_tools --duration 'fetch=lognorm(0.2,0.8)'
+      dagrun sim plan.json --tools my_tools --fail fetch=0.02:timeout --person 60
+      dagrun sim plan.json --tools my_tools --fail learned --fail fetch=0.1
+      dagrun sim plan.json -t my_tools --vary max_running=2,4 --vary hedge=off,on
+
+    Durations: 0.3 (seconds), uniform(LOW,HIGH), exp(MEAN), lognorm(MEDIAN,SIGMA).
+    Failures: a part of the calls, and how they fail (by default: connection):
+      timeout     the call does not come back
+      connection  it breaks, and may have had its effect
+      busy        the tool says that it cannot now
+      refused     the tool says no for good
+      bug         it raises anything else
     """
     from dagrun.cli.jobs.evaluate.sim_job import simulate_plan
 
     configuration = configure(flags)
     with data_output() as data:
         simulate_plan(configuration, data, plan, inputs, flags)
+
+
+@command("bench")
+def bench(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
+    """Run PLAN in each mode, several times, and compare the times.
+
+    sequential runs one step after another, waves one generation after another, parallel each step as soon as it can
+    run. A first run, in which tools load their libraries, is not counted. The figures are medians. Efficiency is the
+    critical path (the longest chain of steps that wait for each other) divided by the makespan, for each run.
+
+    Examples:
+      dagrun bench plan.json --tools my_tools
+      dagrun bench plan.json --tools my_tools --repeat 5 --plot bench.png
+    """
+    from dagrun.cli.jobs.bench_job import measure
+
+    configuration = configure(flags)
+    with data_output() as data:
+        return measure(configuration, data, plan, inputs, flags)

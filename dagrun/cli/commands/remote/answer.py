@@ -1,62 +1,13 @@
-"""``dagrun approve`` and ``dagrun answer``: answer a run that waits, or that is in use elsewhere."""
+"""``dagrun approve``, ``answer``, ``cancel`` and ``suspend``: messages of people to a run of any process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any
 
-import click
-
-from dagrun.cli import options
-from dagrun.cli.records.run_records import records_option, run_argument
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-APPROVE: Final = """
-\b
-Examples:
-  dagrun approve last pay
-  dagrun approve last pay --yes --tick "invoice seen"
-  dagrun approve last pay --deny --note "the amount is wrong"
-
-\b
-Exit codes:
-  0 the answer is left for the run, 130 you did not answer,
-  2 there is no such question, or it was answered already
-"""
-ANSWER: Final = """
-\b
-Examples:
-  dagrun answer last region EU
-  dagrun answer last pay took_effect 17   # a call in doubt; its output is 17
-  dagrun answer last pay did_not          # it did not, so it is called again
-  dagrun answer last pay unknown          # nobody knows: it stays in doubt
-  dagrun answer last change -- -5         # a value that begins with a dash
-
-\b
-Exit codes:
-  0 the answer is left for the run, 130 you did not answer,
-  2 there is no such question, or it was answered already
-"""
+from dagrun.cli.table_command import command
 
 
-def _shared(function: F) -> F:
-    return options.combined(
-        click.option("--note", default="", metavar="TEXT", help="The reason, for the record."),
-        click.option("--by", metavar="NAME", help="Your name, for the record.  [default: your login name]"),
-        click.option("--yes", "is_sure", is_flag=True, help="Do not ask whether you are sure."),
-        records_option,
-        options.as_json,
-        options.directory,
-    )(function)
-
-
-@click.command(epilog=APPROVE)
-@run_argument
-@click.argument("step", required=False)
-@click.option("--deny", is_flag=True, help="Say no.")
-@click.option("--tick", "ticked", multiple=True, metavar="POINT", help="Tick a checklist point. May be repeated.")
-@_shared
+@command("approve")
 def approve(*, run: str, step: str | None, deny: bool, ticked: tuple[str, ...], **flags: Any) -> int:
     """Answer a question of RUN about STEP with yes or no: may it make this call, continue, or change the plan?
 
@@ -64,6 +15,15 @@ def approve(*, run: str, step: str | None, deny: bool, ticked: tuple[str, ...], 
     question is shown with the exact arguments of the call. On a terminal you are asked for the answer; elsewhere, pass
     --yes or --deny. A yes is only for the call that is shown. If no process holds the run, the answer waits for dagrun
     resume.
+
+    Examples:
+      dagrun approve last pay
+      dagrun approve last pay --yes --tick "invoice seen"
+      dagrun approve last pay --deny --note "the amount is wrong"
+
+    Exit codes:
+      0 the answer is left for the run, 130 you did not answer,
+      2 there is no such question, or it was answered already
     """
     from dagrun.cli.records.answering import Reply, points
     from dagrun.model.question import Answer
@@ -78,17 +38,24 @@ def approve(*, run: str, step: str | None, deny: bool, ticked: tuple[str, ...], 
     return reply.ask(question)
 
 
-@click.command(epilog=ANSWER)
-@run_argument
-@click.argument("step")
-@click.argument("values", metavar="VALUE...", nargs=-1)
-@_shared
+@command("answer")
 def answer(*, run: str, step: str, values: tuple[str, ...], **flags: Any) -> int:
     """Give RUN the value that it asks for about STEP: JSON, or just the text if it asks for a text.
 
     If a call of STEP is in doubt, say whether it took effect: took_effect, followed by the output of the call if its
     tool returns one (without it, the step fails); did_not, and the call is made again; or unknown. The question is
     shown in full; on a terminal you are asked whether you are sure.
+
+    Examples:
+      dagrun answer last region EU
+      dagrun answer last pay took_effect 17   # a call in doubt; its output is 17
+      dagrun answer last pay did_not          # it did not, so it is called again
+      dagrun answer last pay unknown          # nobody knows: it stays in doubt
+      dagrun answer last change -- -5         # a value that begins with a dash
+
+    Exit codes:
+      0 the answer is left for the run, 130 you did not answer,
+      2 there is no such question, or it was answered already
     """
     from dagrun.cli.records.answering import Reply, answer_of
 
@@ -96,3 +63,42 @@ def answer(*, run: str, step: str, values: tuple[str, ...], **flags: Any) -> int
     question = reply.find(step, is_value=True)
     reply.show(question)
     return reply.post(question, answer_of(question, values), "Is that your answer?")
+
+
+@command("cancel")
+def cancel(*, run: str, step: str | None, **flags: Any) -> int:
+    """Cancel RUN, or one STEP of it, which another process carries out now.
+
+    A cancelled run ends. If a STEP is cancelled, the steps that depend on it are skipped, and all others run on. A call
+    that is running gets the grace period of the policy to clean up.
+
+    Examples:
+      dagrun cancel last
+      dagrun cancel last fetch --reason "the page is gone"
+
+    Exit codes:
+      0 the run was told, and has done so, 1 it did not react,
+      2 there is nothing to cancel, 5 no process is at the run
+    """
+    from dagrun.cli.records.run_orders import RunOrder
+
+    return RunOrder("cancel", run, step, flags).carry_out()
+
+
+@command("suspend")
+def suspend(*, run: str, **flags: Any) -> int:
+    """Suspend RUN, which another process carries out now, so that dagrun resume can resume it later.
+
+    Nothing starts any more. A call without an effect is stopped, and is made again later; a call with an effect gets
+    the grace period of the policy to end.
+
+    Example:
+      dagrun suspend last --reason "the machine is needed"
+
+    Exit codes:
+      0 the run was told, and is suspended, 1 it did not react,
+      2 it has ended, 5 no process is at the run
+    """
+    from dagrun.cli.records.run_orders import RunOrder
+
+    return RunOrder("suspend", run, None, flags).carry_out()

@@ -1,48 +1,33 @@
-"""``dagrun serve``: the live page of the runs on record, whoever carries them out."""
+"""``dagrun serve`` and ``dagrun mcp``: servers for people and for other programs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagrun.cli import options
-from dagrun.cli.records.run_records import open_records, records_option
+from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.settings import configure
+from dagrun.cli.table_command import command
 
 if TYPE_CHECKING:
     from dagrun.cli.jobs.page_server import PageServer
 
-EPILOG: Final = """
-\b
-Examples:
-  dagrun serve --open
-  dagrun serve --runs /srv/runs --read-only
-  dagrun serve --host 0.0.0.0 --allow-host runs.example.org
 
-\b
-Exit codes: 0 after Ctrl-C, 2 if the port is in use.
-The token of the page is made anew each time; DAGRUN_PAGE_TOKEN sets it.
-"""
-
-
-@click.command(epilog=EPILOG)
-@options.combined(records_option, options.artifacts, options.directory)
-@options.port
-@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="The address.  [default: 127.0.0.1]")
-@click.option(
-    "--allow-host",
-    multiple=True,
-    metavar="NAME",
-    help="A name under which browsers may reach the page, besides those of this machine. May be repeated.",
-)
-@click.option("--read-only", is_flag=True, help="Let people look, and change nothing.")
-@options.open_browser
+@command("serve")
 def serve(**flags: Any) -> int:
     """Show the recorded runs in a browser: what they do now, what they wait for, and what happened.
 
     Questions can be answered there, and runs cancelled or suspended, also those of other processes. The page starts
     nothing. Its address holds a token: whoever has it can answer for you.
+
+    Examples:
+      dagrun serve --open
+      dagrun serve --runs /srv/runs --read-only
+      dagrun serve --host 0.0.0.0 --allow-host runs.example.org
+
+    Exit codes: 0 after Ctrl-C, 2 if the port is in use.
+    The token of the page is made anew each time; DAGRUN_PAGE_TOKEN sets it.
     """
     import anyio
 
@@ -60,3 +45,69 @@ async def _serve(server: PageServer) -> None:
         signals.on_first(next_in_loop(lambda _: server.stop()))
         server.announce(lambda text: click.echo(text, err=True))
         await server.serve()
+
+
+@click.group()
+def mcp() -> None:
+    """Offer plans to other programs by the Model Context Protocol, and pin the tools of servers; needs the extra mcp.
+
+    A pin is the hash of what a server says about a tool: its description, schemas and annotations. With the setting
+    mcp_pins or --mcp-pins, no plan may call a tool that differs from its pin, or has none.
+    """
+
+
+@command("mcp.serve", mcp, short_help="Serve plans over stdin and stdout, or over HTTP.")
+def serve_plans(**flags: Any) -> int:
+    """Serve plans over stdin and stdout, or over HTTP, until the caller has gone.
+
+    A call is a run, and is recorded as any other. Its progress is the steps that have ended; to cancel it stops them.
+    A run that waits for people returns its questions, and the tool answer lets it continue.
+
+    Examples:
+      dagrun mcp serve --tools my_tools
+      dagrun mcp serve --tools my_tools --plans plans/
+      dagrun mcp serve --tools my_tools --http --port 8400
+
+    The entry for a program that starts servers (mcpServers in its configuration):
+      {"command": "dagrun", "args": ["mcp", "serve", "-C", "/srv/project",
+                                     "--tools", "my_tools", "--plans", "plans"]}
+
+    Exit codes: 0 when the caller has closed the connection, or after Ctrl-C;
+    2 wrong usage; 3 a plan has problems.
+    Over HTTP, every request sends the token: it is printed, and DAGRUN_MCP_TOKEN
+    sets it.
+    """
+    from dagrun.cli.jobs.mcp_job import McpJob
+
+    return McpJob(flags).carry_out()
+
+
+@command("mcp.pin", mcp, short_help="Show what servers say about their tools, and pin it.")
+def pin(**flags: Any) -> int:
+    """Show what servers say about their tools, as far as it is new, and write it to the lock file.
+
+    The file is that of --mcp-pins or of the setting mcp_pins; else mcp.lock.json beside the first file of servers.
+
+    Examples:
+      dagrun mcp pin --mcp mcp.json
+      dagrun mcp pin --yes
+
+    Exit codes: 0 written, or nothing has changed; 2 wrong usage; 130 you said no.
+    """
+    from dagrun.cli.jobs.pin_job import PinJob
+
+    return PinJob(flags).pin(is_sure=flags["is_sure"])
+
+
+@command("mcp.check", mcp, short_help="Compare what servers say about their tools with the pins.")
+def check(**flags: Any) -> int:
+    """Compare what servers say about their tools with the lock file, and show what differs.
+
+    Example:
+      dagrun mcp check --mcp mcp.json --mcp-pins mcp.lock.json
+
+    Exit codes: 0 all is as it was pinned; 1 something differs; 2 wrong usage.
+    """
+    from dagrun.cli.jobs.pin_job import PinJob
+
+    return PinJob(flags).check(as_json=flags["as_json"])

@@ -1,93 +1,52 @@
-"""``dagrun submit``, ``follow`` and ``requeue``: runs that are left to workers."""
+"""``dagrun submit``, ``worker``, ``follow`` and ``requeue``: runs that are left to workers."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-import click
-
-from dagrun.cli import options
-from dagrun.cli.records.run_records import (
-    open_records,
-    open_shared_records,
-    records_option,
-    run_argument,
-    shared_records_option,
-)
+from dagrun.cli.records.run_records import open_records, open_shared_records
 from dagrun.cli.setup.settings import configure
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
 from dagrun.cli.terminal.user_errors import BadInput
 
-SUBMIT: Final = """
-\b
-Examples:
-  dagrun submit plan.json --tools my_tools --journal postgresql://app@db/runs
-  dagrun submit plan.json -t my_tools --input region=EU --pool mail --follow
-  dagrun submit plan.json -t my_tools --not-before 2026-11-26T08:30
-  dagrun submit --goal "what is wanted" -t my_tools --journal URL
 
-\b
-Exit codes:
-  0 submitted, 1 it cannot be recorded, 2 wrong usage, 3 plan refused;
-  with --follow, those of dagrun run
-"""
-FOLLOW: Final = """
-\b
-Examples:
-  dagrun follow last
-  dagrun follow 20261122-1245 --events jsonl | jq .event
-
-\b
-Exit codes: those of dagrun run, by the end of the run; 130 after Ctrl-C, and
-the run goes on.
-"""
-REQUEUE: Final = """
-\b
-Examples:
-  dagrun runs --standing stuck
-  dagrun requeue 20261122-1245
-
-\b
-Exit codes: 0 it is in the queue, 2 it was not submitted, or is neither stuck
-nor waiting.
-"""
-
-
-@click.command(epilog=SUBMIT)
-@click.argument("plan", type=click.Path(allow_dash=True), required=False)
-@click.option("--goal", metavar="TEXT", help="A goal in words; a planner of the worker writes its plan.")
-@options.combined(
-    shared_records_option, options.tools, options.inputs, options.secrets, options.policy, options.max_running
-)
-@click.option("--pool", default="default", metavar="NAME", help="The workers that may claim it.  [default: default]")
-@click.option("--priority", type=int, default=0, metavar="N", help="Runs of a higher one come first.  [default: 0]")
-@click.option(
-    "--not-before", metavar="TIME", help="When it may begin: 30s, 10m, 2h or 1d from now on, or 2026-11-26T08:30."
-)
-@click.option("--follow", "follows", is_flag=True, help="Show the run as dagrun follow does, until it has ended.")
-@options.combined(options.planner, options.model_options, options.critics, options.compose)
-@options.combined(options.run_id, options.durability, options.expires_after)
-@options.combined(options.as_json, options.events, options.quiet, options.directory)
+@command("submit")
 def submit(*, plan: str | None, goal: str | None, **flags: Any) -> int:
     """Check PLAN, and submit the run: a worker (dagrun worker) carries it out. The name of the run is printed.
 
     Nothing of it runs here. Tools, critics and limits are recorded by their contracts, and only a worker that has the
     same claims the run. A planner, a critic and --compose must be named here and there. Secrets are named here, and
     the worker has their values.
+
+    Examples:
+      dagrun submit plan.json --tools my_tools --journal postgresql://app@db/runs
+      dagrun submit plan.json -t my_tools --input region=EU --pool mail --follow
+      dagrun submit plan.json -t my_tools --not-before 2026-11-26T08:30
+      dagrun submit --goal "what is wanted" -t my_tools --journal URL
+
+    Exit codes:
+      0 submitted, 1 it cannot be recorded, 2 wrong usage, 3 plan refused;
+      with --follow, those of dagrun run
     """
     from dagrun.cli.jobs.queued.submit_job import submit_run
 
     return submit_run(plan, goal, flags)
 
 
-@click.command(epilog=FOLLOW)
-@run_argument
-@options.combined(records_option, options.as_json, options.events, options.quiet, options.directory)
+@command("follow")
 def follow(*, run: str, **flags: Any) -> int:
     """Show RUN from its first step to its end, whichever process carries it out, and print its answer.
 
     A run that waits in the queue, or for an answer, is followed on. Ctrl-C ends this command, and not the run.
+
+    Examples:
+      dagrun follow last
+      dagrun follow 20261122-1245 --events jsonl | jq .event
+
+    Exit codes: those of dagrun run, by the end of the run; 130 after Ctrl-C, and
+    the run goes on.
     """
     from dagrun.cli.jobs.queued.follow_job import follow_run
     from dagrun.cli.records.resume_command import where_is
@@ -98,14 +57,19 @@ def follow(*, run: str, **flags: Any) -> int:
         return follow_run(records, records.find(run), where_is(configuration), data, flags)
 
 
-@click.command(epilog=REQUEUE)
-@run_argument
-@options.combined(shared_records_option, options.as_json, options.directory)
+@command("requeue")
 def requeue(*, run: str, as_json: bool, **flags: Any) -> None:
     """Put RUN back into the queue, so that a worker tries it again: it is stuck, or waits.
 
     A run is stuck when its workers have ended while they were at it, or could not take it up; dagrun runs says why, so
     first put that right. The worker resumes it, as dagrun resume does: what succeeded is not called again.
+
+    Examples:
+      dagrun runs --standing stuck
+      dagrun requeue 20261122-1245
+
+    Exit codes: 0 it is in the queue, 2 it was not submitted, or is neither stuck
+    nor waiting.
     """
     from dagrun.api.submitting import requeue as put_back
     from dagrun.cli.records.queued_runs import open_row
@@ -128,3 +92,25 @@ def requeue(*, run: str, as_json: bool, **flags: Any) -> None:
             data.json({"schema_version": SCHEMA_VERSION, "run_id": run_id, "standing": "queued", "pool": pool})
         else:
             data.text(f"{run_id} is in the queue of pool {pool}")
+
+
+@command("worker")
+def worker(**flags: Any) -> int:
+    """Carry out submitted runs, until Ctrl-C or SIGTERM: then claim no more, suspend the runs, and exit with 0.
+
+    A run belongs to one worker at a time. Suspended runs go back into the queue; calls with an effect get the grace
+    period of the policy to end. A second signal ends the worker at once; then others take its runs over when their
+    leases have expired, in 30 seconds. Nobody is asked here: a run with a question waits, and an answer from anywhere
+    (dagrun approve, the live page) puts it back into the queue.
+
+    Examples:
+      dagrun worker --journal postgresql://app@db/runs --tools my_tools
+      dagrun worker --journal postgresql://app@db/runs -t my_tools --pool mail --at-once 5
+
+    Exit codes:
+      0 after Ctrl-C or SIGTERM, 1 the database does not answer at the start,
+      2 wrong usage, 130 or 143 after a second signal
+    """
+    from dagrun.cli.jobs.queued.worker_job import WorkerJob
+
+    return WorkerJob(flags).carry_out()
