@@ -105,7 +105,7 @@ def worker(**flags: Any) -> int:
 
     Examples:
       dagrun worker --journal postgresql://app@db/runs --tools my_tools
-      dagrun worker --journal postgresql://app@db/runs -t my_tools --pool mail --at-once 5
+      dagrun worker --journal postgresql://app@db/runs -t my_tools --pool mail
 
     Exit codes:
       0 after Ctrl-C or SIGTERM, 1 the database does not answer at the start,
