@@ -220,7 +220,7 @@ class _Values:
             if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
                 raise CallSyntaxError("the keys of an object are texts", self._column)
             if key.value in fields:
-                raise CallSyntaxError(f"the key {key.value[:40]!r} stands twice in one object", self._column)
+                raise CallSyntaxError(f"the key {key.value[:40]!r} occurs twice in one object", self._column)
             fields[key.value] = self.value(value)
         return fields
 

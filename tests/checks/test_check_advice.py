@@ -193,8 +193,7 @@ def test_a_rule_over_an_argument_that_the_tool_does_not_take_is_a_problem() -> N
     found = [str(p) for p in find(LOAD, policy=Policy(approve=[rule, right]))[0] if p.code == "DR215"]
 
     assert found == [
-        "DR215 policy.approve[0].when: "
-        "a rule of the policy looks at 'pth', which load does not take; did you mean path?"
+        "DR215 policy.approve[0].when: a rule of the policy tests 'pth', which load does not take; did you mean path?"
     ]
 
 

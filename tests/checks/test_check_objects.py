@@ -230,8 +230,8 @@ def test_no_object_gets_to_another_process() -> None:
     [item] = use("elsewhere", "${item}", source="make_all", for_each="${a}")
 
     assert there == (
-        "DR217 step b runs elsewhere in the executor process, where no object in memory gets: ${a} is one; let it run "
-        "as a coroutine or in a thread, or pass data or an Artifact"
+        "DR217 step b runs elsewhere in the executor process, which cannot receive an object in memory: ${a} is one; "
+        "run it as a coroutine or in a thread, or pass data or an Artifact"
     )
     assert "made_elsewhere returns one" in back
     assert "in the executor remote" in host

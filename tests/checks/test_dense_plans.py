@@ -132,7 +132,7 @@ def test_too_many_dependencies_against_the_order_are_refused_with_their_number(m
 
     assert problem.code == "DR114"
     assert problem.facts == {"count": "190", "limit": "100"}
-    assert "put the steps in such an order" in problem.sentence
+    assert "put the steps in topological order" in problem.sentence
     assert dagrun.check(plan_of(shape), [noop]).is_ordered
 
 

@@ -161,7 +161,7 @@ def test_s05_a_complete_dag_is_checked_or_refused_without_searching_for_a_cycle(
         assert len(check_plan(made, TOOLBOX).steps["s1499"].depends_on) == 1_499
     else:
         monkeypatch.setattr(nx.DiGraph, "add_edges_from", never)
-        with pytest.raises(PlanRefused, match="only if every step stands after"):
+        with pytest.raises(PlanRefused, match="only if every step comes after"):
             check_plan(made, TOOLBOX)
 
 

@@ -102,7 +102,7 @@ def test_what_the_policy_leaves_open(steps: list[dict[str, Any]], policy: Policy
 
     assert [key for key, steps_of in found.items() if not steps_of] == keys
     assert [str(problem) for problem in question_problems(found)] == [
-        f"DR915 policy.{key}: nobody has answered: {QUESTIONS[key]}" for key in keys
+        f"DR915 policy.{key}: open question: {QUESTIONS[key]}" for key in keys
     ]
 
 

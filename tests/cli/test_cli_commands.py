@@ -147,7 +147,7 @@ def test_strict_refuses_what_the_policy_leaves_open(shell: Shell) -> None:
     refused = shell("check", plan, *TOOLS, "--strict", "--policy", "open.toml")
 
     assert refused.code == 3
-    assert refused.err == "Error: DR915 policy.max_seconds: nobody has answered: how long may a run take?\n"
+    assert refused.err == "Error: DR915 policy.max_seconds: open question: how long may a run take?\n"
     assert shell("check", plan, *TOOLS, "--strict", "--policy", "closed.toml").code == 0
     assert shell("check", plan, *TOOLS, "--strict").code == 0
 
@@ -191,14 +191,14 @@ def test_tools_are_checked(shell: Shell) -> None:
     bad = shell("tools", "check", "--tools", "bad_ones")
     assert bad.code == 1
     assert (
-        "\nprocess\n  DR801  the name process would fit any tool\n         mend: name it after what it does" in bad.out
+        "\nprocess\n  DR801  the name process would fit any tool\n         fix: name it after what it does" in bad.out
     )
     assert "find_price" not in bad.out
 
     codes = ["DR801", "DR803", "DR805", "DR807", "DR808", "DR809", "DR810", "DR811", "DR812", "DR813"]
     found = shell("tools", "check", "process", "--tools", "bad_ones", "--json").json
     assert [each["code"] for each in found["findings"]] == codes
-    assert all(each["mend"] and each["message"] and each["path"] == "process" for each in found["findings"])
+    assert all(each["fix"] and each["message"] and each["path"] == "process" for each in found["findings"])
     ignored = [part for code in codes for part in ("--ignore", code)]
     assert shell("tools", "check", "--tools", "bad_ones", *ignored).code == 0
 

@@ -69,7 +69,7 @@ def test_what_is_wrong_with_them_is_said_in_a_line(shell: Shell) -> None:
     plan, tools = shell.plan(FACTOR), module(shell, "deps_wrong")
     missing = shell("run", plan, *tools)
     assert missing.code == 3
-    assert "gets an object of the host, of type deps_wrong.Client: deps has no deps_wrong.Client" in missing.err
+    assert "takes a dependency of the host, of type deps_wrong.Client: deps has no deps_wrong.Client" in missing.err
     for named, said in (
         ("deps_wrong:nothing", "--deps: deps_wrong has no nothing"),
         ("deps_wrong", "--deps deps_wrong: name what is in the module, too: MODULE:NAME"),

@@ -32,15 +32,15 @@ def halfway() -> Played:
     return played
 
 
-NEEDS = "which was released; add a step that makes it again"
+NEEDS = "which was released; add a step that computes it again"
 
 
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
-        (Add(step=reads("new", "b", "a")), f"DR423 edits[0].step: step new reads what a gave, {NEEDS}"),
-        (Replace(id="c", step=reads("new", "a")), f"DR423 edits[0].step: step new reads what a gave, {NEEDS}"),
-        (Rewire(id="c", args={"of": "${a}"}), f"DR423 edits[0]: step c reads what a gave, {NEEDS}"),
+        (Add(step=reads("new", "b", "a")), f"DR423 edits[0].step: step new reads the output of a, {NEEDS}"),
+        (Replace(id="c", step=reads("new", "a")), f"DR423 edits[0].step: step new reads the output of a, {NEEDS}"),
+        (Rewire(id="c", args={"of": "${a}"}), f"DR423 edits[0]: step c reads the output of a, {NEEDS}"),
     ],
 )
 def test_a_patch_that_reads_what_is_gone_is_refused(halfway: Played, edit: Any, said: str) -> None:
@@ -59,13 +59,13 @@ def test_a_patch_after_which_the_run_would_answer_with_what_is_gone_is_refused()
     played = play(reads("a"), reads("b", "a"), reads("c", after=("b",)), reads("other"))
     gives(played, "a")
     played.fail("b", Recovery.GIVE_UP)
-    said = "DR424 output: the run would answer with what a gave, which was released; give the patch another output, "
+    said = "DR424 output: the answer of the run would be the output of a, which was released; give the patch "
 
     (dropped,) = played.refusal(Drop(id="b"), Drop(id="c"))
     (replaced,) = played.refusal(Replace(id="b", step=reads("new")))
     (named,) = played.refusal(output={"it": "${a}"})
 
-    assert {dropped, replaced, named} == {f"{said}or add a step that makes it again"}
+    assert {dropped, replaced, named} == {f"{said}another output, or add a step that computes it again"}
     played.splice(Replace(id="b", step=reads("new", after=("a",))))
 
 
@@ -77,7 +77,7 @@ def test_so_is_one_by_which_nobody_waits_for_it_any_more() -> None:
 
     (rewired,) = played.refusal(Rewire(id="b", depends_on=()))
 
-    assert rewired.startswith("DR424 output: the run would answer with what a gave")
+    assert rewired.startswith("DR424 output: the answer of the run would be the output of a")
 
 
 def test_so_is_one_that_lets_the_sinks_answer_again() -> None:
@@ -85,8 +85,8 @@ def test_so_is_one_that_lets_the_sinks_answer_again() -> None:
     played = play(reads("a"), reads("b"), output="${b}")
     gives(played, "a")
 
-    assert [said[:58] for said in played.refusal(output=None)] == [
-        "DR424 output: the run would answer with what a gave, which"
+    assert [said[:67] for said in played.refusal(output=None)] == [
+        "DR424 output: the answer of the run would be the output of a, which"
     ]
 
 

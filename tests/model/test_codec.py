@@ -363,7 +363,7 @@ REFUSED: Final = {
     "a policy that is none": (OPENED.replace('"max_running":4', '"max_running":0'), "opening.policy: max_running"),
     "a key twice": (
         OPENED.replace('"roots":{', '"roots":{"load":["x",1],'),
-        "opening.roots: the key 'load' stands twice",
+        "opening.roots: the key 'load' occurs twice",
     ),
     "a root without generation": (OPENED.replace('["load-1",2]', '["load-1"]'), "opening.roots: expected ,"),
     "a root too long": (OPENED.replace('["load-1",2]', '["load-1",2,3]'), "opening.roots: expected ]"),

@@ -275,7 +275,7 @@ def test_the_fallback_may_not_get_it_either() -> None:
 
     steps = (Step(id="a", tool="maybe", args={"key": {"$secret": "db"}}, fallback="other"),)
     found, _ = find_problems(Plan(steps=steps), Toolbox(maybe, other), secrets=Secrets(SECRETS))
-    assert "other, which may not have it" in "\n".join(map(str, found))
+    assert "other, which is not allowed to have it" in "\n".join(map(str, found))
 
 
 @pytest.mark.parametrize("value", [HANDLE, [HANDLE], {"deep": [1, HANDLE]}])

@@ -192,7 +192,7 @@ def test_who_refers_to_a_broken_line_waits_for_it() -> None:
         ("anything(lambda: 1)", "lambda is no literal"),
         ("anything({1, 2})", "not a list of literals"),
         ("anything({1: 2})", "the keys of an object are texts"),
-        ("anything({'a': 1, 'a': 2})", "the key 'a' stands twice"),
+        ("anything({'a': 1, 'a': 2})", "the key 'a' occurs twice"),
         ("anything(*[1])", "not a literal"),
         ("anything(**{'value': 1})", "not a literal"),
         ("anything('Bob's')", "a comma is missing"),

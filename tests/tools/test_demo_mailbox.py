@@ -88,7 +88,7 @@ def test_the_order_of_a_mail_is_refused_and_the_run_ends_well(tmp_path: Path, mo
     facts = json.loads(ran.stdout)
     assert facts["status"] == "succeeded"
     (refused,) = facts["refused"]
-    assert refused.startswith("DR502 edits[1].step: step send_m4: the patch was written after mailbox.list_mails, ")
+    assert refused.startswith("DR502 edits[1].step: step send_m4: the planner had seen mailbox.list_mails, ")
     assert [(question["step"], question["answer"]) for question in facts["questions"]] == [("answer", "approve")]
     assert sorted(mail["to"] for mail in facts["sent"]) == ["ann@sailmakers.example", "team@harbour.example"]
     assert "6,400" in next(mail["text"] for mail in facts["sent"] if mail["to"].startswith("ann"))

@@ -82,7 +82,7 @@ def check_tools(*, names: tuple[str, ...], ignored: tuple[str, ...], as_json: bo
         chosen = [toolbox[name] for name in names] or list(toolbox.values())
         found = found_in(chosen, ignore=ignored)
         if as_json:
-            listed = [{**problem.as_dict(), "mend": problem.mend} for problem in found]
+            listed = [{**problem.as_dict(), "fix": problem.mend} for problem in found]
             data.json({"schema_version": SCHEMA_VERSION, "tools": len(chosen), "findings": listed})
         else:
             data.text("\n".join(_findings(len(chosen), found)))
@@ -96,7 +96,7 @@ def _findings(tools: int, found: Sequence[Problem]) -> Iterator[str]:
         yield f"\n{name}"
         for problem in problems:
             yield f"  {problem.code}  {problem.sentence}"
-            yield f"         mend: {problem.mend}"
+            yield f"         fix: {problem.mend}"
 
 
 def _toolbox(flags: Mapping[str, Any]) -> Toolbox:

@@ -252,7 +252,7 @@ def _note(result: RunResult, plan: CheckedPlan, variant: Variant) -> None:
 
 
 def _path(times: Mapping[str, tuple[float, float]], plan: CheckedPlan) -> list[str]:
-    """Return the steps of the critical path as it went: back from the last end, over what each step waited for last."""
+    """Return the steps of the critical path as it happened: back from the last end, over each last dependency."""
     path = []
     at = max(times, key=lambda id_: times[id_][1], default=None)
     while at is not None:

@@ -235,7 +235,7 @@ def _mapping_of(codec: TypeCodec) -> TypeCodec:
         while not text.startswith("}", at):
             key, at = _LEAVES[str].read(text, expect(text, at, ",") if values else at)
             if key in values:
-                raise RecordRefused(f"the key {shorten(key, 60)!r} stands twice in one object")
+                raise RecordRefused(f"the key {shorten(key, 60)!r} occurs twice in one object")
             values[key], at = codec.read(text, expect(text, at, ":"))
         return values, at + 1
 

@@ -156,7 +156,7 @@ class QueueRules(Store):
                 await woken.wait()
 
     async def test_a_run_that_no_worker_fits_is_stuck_after_a_while(self) -> None:
-        """With what differs; before, it says so, too, and is in the queue. Those that fit somebody are left alone."""
+        """With the differences as the reason, also before, while queued. Runs that fit a worker stay as they are."""
         patient = Wanted(refused={"old": "its tools differ", "busy": "other tools"})
         async with self.queue() as (_, queue):
             await queue.submit(RUN, FIRST, QueueTicket(build="old"))

@@ -143,7 +143,7 @@ def test_private_data_does_not_leave_by_any_argument_of_an_outbound_tool() -> No
 
     (why,) = asks(check(*steps, page), "page")
     assert why == (
-        "step page passes ${text} as body of fetch, which carries it out; it comes from text (extract) <- who (crm), "
+        "step page passes ${text} as body of fetch, which sends it outside; it comes from text (extract) <- who (crm), "
         "which must not leave"
     )
     assert not asks(check(*steps, page, guard=[GuardRule(tool="fetch", keeps="nothing")]), "page")

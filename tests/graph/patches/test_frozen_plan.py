@@ -45,13 +45,13 @@ def test_a_refusal_is_a_sentence_that_a_planner_can_act_on(played: Played) -> No
     refused = [played.refusal(*REFUSED[name][0], origin="planner")[0] for name in ("another argument", *LAST)]
 
     assert refused == [
-        "DR427 edits[0].step: step ann2 calls find, and is no call of the first plan, which the policy freezes "
-        "(freeze_plan): args.who differs from that of ann; a patch may drop calls, and repeat them as they were or "
+        "DR427 edits[0].step: step ann2 calls find, and is not a call of the first plan, which the policy freezes "
+        "(freeze_plan): args.who differs from that of ann; a patch may drop calls, and repeat them unchanged or "
         "with their fallback",
-        "DR428 edits[0].step: step x makes the call of note once more, and the policy freezes the plan (freeze_plan), "
-        "which makes it once; it may take the place of note only if that has had no effect",
-        "DR429 edits[0]: step thanks would no longer wait for asked, which stands before it in the first plan; the "
-        "policy freezes that (freeze_plan)",
+        "DR428 edits[0].step: step x repeats the call of note, and the policy freezes the plan (freeze_plan), which "
+        "makes it once; it may replace note only if that had no effect",
+        "DR429 edits[0]: step thanks would no longer wait for asked, which comes before it in the first plan; the "
+        "policy freezes this order (freeze_plan)",
     ]
 
 

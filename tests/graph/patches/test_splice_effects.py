@@ -297,7 +297,7 @@ async def test_looking_in_between_does_not_thaw_the_call(effect: str) -> None:
         await run.splice(patch(Replace(id="x", step=Step(id="look", tool="look"))))
         await anyio.sleep(0.5)
         assert run.states["look"] == "failed"
-        with pytest.raises(SpliceRefused, match=r"DR418.*x may have taken effect, so y must be the very same call"):
+        with pytest.raises(SpliceRefused, match=r"DR418.*x may have taken effect, so y must make the same call"):
             await run.splice(patch(Replace(id="look", step=_pay("y", 11))))
         if effect == "idempotent":
             await run.splice(patch(Replace(id="look", step=_pay("y"))))

@@ -170,7 +170,7 @@ def test_an_edit_of_a_step_that_had_succeeded_before_is_refused(edit: AnyEdit) -
 
     for known in (("a",), None):
         assert played.refusal(edit, known=known) == [
-            "DR403 edits[0].id: step a has succeeded, and what is done cannot be changed"
+            "DR403 edits[0].id: step a has succeeded, and a settled step cannot be changed"
         ]
 
 

@@ -90,7 +90,7 @@ ONE: dict[str, tuple[list[Any], str]] = {
     ),
     "id in other letters": (
         [Add(step=_step("Waits"))],
-        "DR103 edits[0].step.id: the id Waits differs from waits in nothing but upper and lower case",
+        "DR103 edits[0].step.id: the id Waits differs from waits only in upper and lower case",
     ),
     "id that is none": (
         [Add(step=_step("a b"))],
@@ -100,19 +100,19 @@ ONE: dict[str, tuple[list[Any], str]] = {
                     "element in a step with for_each"),
     "drop of a finished step": (
         [Drop(id="done")],
-        "DR403 edits[0].id: step done has succeeded, and what is done cannot be changed",
+        "DR403 edits[0].id: step done has succeeded, and a settled step cannot be changed",
     ),
     "replace of a finished step": (
         [Replace(id="done", step=_step("new"))],
-        "DR403 edits[0].id: step done has succeeded, and what is done cannot be changed",
+        "DR403 edits[0].id: step done has succeeded, and a settled step cannot be changed",
     ),
     "rewire of a failed step": (
         [Rewire(id="bad", depends_on=[])],
-        "DR403 edits[0].id: step bad has ended as failed, and what is done cannot be changed",
+        "DR403 edits[0].id: step bad has ended as failed, and a settled step cannot be changed",
     ),
     "drop of a finished element": (
         [Drop(id="each[0]")],
-        "DR403 edits[0].id: step each[0] has succeeded, and what is done cannot be changed",
+        "DR403 edits[0].id: step each[0] has succeeded, and a settled step cannot be changed",
     ),
     "rewire of a running step": (
         [Rewire(id="runs", args={"path": "b.csv"})],
@@ -129,8 +129,8 @@ ONE: dict[str, tuple[list[Any], str]] = {
     ),
     "stop of an effect": (
         [Drop(id="pays")],
-        "DR405 edits[0].cancel: step pays runs pay, whose effect cannot be taken back; with cancel: true it is stopped "
-        "all the same",
+        "DR405 edits[0].cancel: step pays runs pay, whose effect cannot be undone; with cancel: true it is stopped "
+        "anyway",
     ),
     "dependent left behind": (
         [Drop(id="waits")],
@@ -138,19 +138,19 @@ ONE: dict[str, tuple[list[Any], str]] = {
     ),
     "new step behind a failure": (
         [Add(step=_step("new", depends_on=["bad"]))],
-        "DR407 edits[0].step: step new would wait for bad, which gives nothing any more: it ended as failed",
+        "DR407 edits[0].step: step new would wait for bad, which will have no output: it ended as failed",
     ),
     "value of a step that was skipped": (
         [Add(step=_step("new", args={"path": "name: ${skips}"}))],
-        "DR407 edits[0].step: step new would wait for skips, which gives nothing any more: it ended as failed",
+        "DR407 edits[0].step: step new would wait for skips, which will have no output: it ended as failed",
     ),
     "rewired to a failure": (
         [Rewire(id="last", depends_on=["bad"])],
-        "DR407 edits[0]: step last would wait for bad, which gives nothing any more: it ended as failed",
+        "DR407 edits[0]: step last would wait for bad, which will have no output: it ended as failed",
     ),
     "two edits of one step": (
         [Rewire(id="waits", depends_on=["done"]), Drop(id="waits")],
-        "DR410 edits[1].id: step waits is edited twice; one edit must say all",
+        "DR410 edits[1].id: step waits is edited twice; combine the edits into one",
     ),
     "nothing": ([], "DR414 the patch changes nothing; give at least one edit, or another output"),
     "cycle": (
@@ -318,7 +318,7 @@ def test_an_element_of_a_for_each_that_has_ended_is_as_fixed_as_its_list(played:
     played["over"].state = State.SUCCEEDED
 
     assert played.refusal(Drop(id="over[0]")) == [
-        "DR403 edits[0].id: step over has succeeded, and what is done cannot be changed"
+        "DR403 edits[0].id: step over has succeeded, and a settled step cannot be changed"
     ]
 
 

@@ -12,7 +12,7 @@ from random_cases import Definition
 # What keeps a call from being made unseen; "" for a call that nothing guards.
 GUARDS: Final = (
     "tool",  # it says that a person has to agree to each call
-    "rule",  # a rule of the policy looks at the arguments
+    "rule",  # a rule of the policy tests the arguments
     "confidence",  # the author of the step is not sure of it
     "message",  # the planner is not sure of the plan or patch that brings it
     "pause itself",  # the step waits for a person

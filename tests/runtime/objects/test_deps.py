@@ -109,10 +109,10 @@ async def test_what_is_missing_is_a_problem_before_anything_runs() -> None:
         await dagrun.run(plan(), deps=Pool())
     lines = [problem.sentence for problem in refused.value.problems]
     assert lines[0] == (
-        "step by_parameter calls by_parameter, whose parameter client gets an object of the host, of type "
+        "step by_parameter calls by_parameter, whose parameter client takes a dependency of the host, of type "
         "test_deps.Client: deps has no test_deps.Client; pass it with deps=…"
     )
-    assert "whose parameter context gets" in lines[1]
+    assert "whose parameter context takes" in lines[1]
     with pytest.raises(PlanRefused, match=r"deps has 2 objects of test_deps[.]Client, none of which is named client"):
         dagrun.check(plan(), deps=[Client(), Client()])
     with pytest.raises(ContractError, match="by name or by type"):
@@ -130,13 +130,13 @@ def test_no_plan_can_fill_them() -> None:
     """They are in no schema."""
     assert "client" not in json.dumps(by_parameter.describe())
     step = Step(id="a", tool="by_parameter", args={"number": 1, "client": 2})
-    with pytest.raises(PlanRefused, match=r"DR206.*filled in by the runtime, never by a plan"):
+    with pytest.raises(PlanRefused, match=r"DR206.*the runtime fills it in, never a plan"):
         dagrun.check(Plan(steps=[step]), [by_parameter], deps=Client())
 
 
 def test_no_worker_process_gets_them() -> None:
     """They are in the memory of the host."""
-    with pytest.raises(PlanRefused, match=r"DR219.*runs elsewhere in a worker process, where client, an object"):
+    with pytest.raises(PlanRefused, match=r"DR219.*runs elsewhere in a worker process, which cannot receive client"):
         dagrun.check(dagrun.plan(output=elsewhere.step()), deps=Client())
 
 

@@ -103,7 +103,9 @@ async def test_a_run_is_resumed_after_every_record_of_a_patch_that_reads_an_obje
             result = await run.result()
         met[result.status] += 1
         if has_failed and "c" not in past.nodes:
-            assert "step c reads what a gave, which was released; add a step that makes it again" in result.reason
+            assert (
+                "step c reads the output of a, which was released; add a step that computes it again" in result.reason
+            )
         else:
             assert result.output.name == "x", count
 

@@ -111,7 +111,8 @@ async def test_a_planner_that_has_seen_others_text_may_look_and_may_not_act() ->
     assert world.paid == []
     (question,) = world.asked
     assert question.why == (
-        "step evil: the patch was written after read_file was shown; what it adds may look, and send_money acts"
+        "step evil: the planner had seen read_file when it wrote the patch; the steps that it adds may "
+        "only read, and send_money acts"
     )
 
 

@@ -139,7 +139,7 @@ async def test_an_agent_that_reads_asks_before_it_acts_by_itself() -> None:
     shown = decode(question.arguments)
     assert shown["tool"] == "send_money"
     assert shown["args"]["recipient"] == "mallory"
-    assert "works with what comes from read_file" in shown["why"]
+    assert "its data comes from read_file" in shown["why"]
 
 
 async def test_an_agent_that_is_given_others_text_asks_too() -> None:
@@ -202,7 +202,7 @@ async def test_a_resumed_run_knows_what_its_planner_had_seen() -> None:
 
     assert world.paid == []
     (question,) = world.asked
-    assert "was written after read_file was shown" in question.why
+    assert "had seen read_file when it wrote the patch" in question.why
 
 
 async def test_a_refusing_policy_does_not_refuse_what_is_on_record() -> None:
@@ -249,7 +249,7 @@ async def test_a_retry_knows_who_has_written_its_plan() -> None:
 
     assert world.paid == []
     assert len(world.asked) == 2
-    assert "was written after read_file was shown" in world.asked[1].why
+    assert "had seen read_file when it wrote the patch" in world.asked[1].why
     world.says = True
     async with dagrun.retry("r2", journal=journal, tools=world.tools, approver=world.person, new_id="r3") as again:
         await again.result()

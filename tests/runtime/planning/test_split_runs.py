@@ -23,8 +23,8 @@ LOOK: Final = {**step("look", "balance"), "depends_on": ["bill"]}
 AGAIN: Final = replace("look", {**LOOK, "id": "look2"})
 EVIL: Final = add("evil", "send_money", recipient="mallory")
 WHY: Final = (
-    "DR502 edits[1].step: step evil: the patch was written after read_file was shown; what it adds may look, and "
-    "send_money acts"
+    "DR502 edits[1].step: step evil: the planner had seen read_file when it wrote the patch; the steps that it adds "
+    "may only read, and send_money acts"
 )
 
 

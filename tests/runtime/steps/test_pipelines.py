@@ -280,7 +280,7 @@ async def test_a_list_is_not_taken_from_under_a_step_that_goes_through_it() -> N
     other = Step(id="new", tool="nap", args={"seconds": 1.0, "gives": "${item}"}, for_each=[{"n": "c", "then": 1.0}])
     async with start([first(), then(), uses("all", "texts")], None) as run_:
         await anyio.sleep(2)
-        with pytest.raises(SpliceRefused, match=r"DR425 .* texts goes through the elements of pages and has begun"):
+        with pytest.raises(SpliceRefused, match=r"DR425 .* texts iterates over the elements of pages and has begun"):
             await run_.splice(patch(Replace(id="pages", step=other)))
         with pytest.raises(SpliceRefused, match="DR425"):
             await run_.splice(patch(Drop(id="pages")))

@@ -113,8 +113,8 @@ async def test_a_plan_that_is_read_from_a_text_does_not_loosen_the_rule_of_the_p
         assert [step.retry for step in checked.plan.steps] == [limit, strict]
         assert [checked.steps[name].step.retry for name in ("loose", "strict")] == [limit, strict]
         assert [str(problem) for problem in checked.advice if problem.code == "DR916"] == [
-            "DR916 steps[0].retry: step loose asks for 9 attempts, and gets 2, as the policy says; only a plan that is "
-            "made in Python goes beyond its retry"
+            "DR916 steps[0].retry: step loose asks for 9 attempts, and gets 2, the limit of the policy; only a plan "
+            "made in Python may exceed it"
         ]
         result = await dagrun.run(checked)
         assert [len(step.attempts) for step in result.steps.values()] == [2, 1]
