@@ -31,9 +31,12 @@ class Stand(StrEnum):
     DAMAGED = "damaged"  # its record was changed, or cannot be read
 
 
+_STAYS: Final = (Stand.ENDED, Stand.WAITING, Stand.INTERRUPTED)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A run in short. Texts hold no control characters.
+    """A run in short, for lists. Texts hold no control characters.
 
     Attributes:
         run_id: The id of the run.
@@ -48,6 +51,9 @@ class Standing:
         began: When the run began, in seconds since 1970; `None` if the record does not say.
         last: When the last record was written, in seconds since 1970; `None` if the record does not say.
         expires: When the record may be deleted, in seconds since 1970; `None` for never.
+        labels: The labels that the run was opened with; empty if they are not known.
+        records: The number of its records; `None` if that is not known.
+        counts: The number of steps in each state; empty if that was not counted.
     """
 
     run_id: str
@@ -62,6 +68,9 @@ class Standing:
     began: float | None = None
     last: float | None = None
     expires: float | None = None
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    records: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_resumable(self) -> bool:
@@ -105,6 +114,30 @@ class Standing:
             "expires": self.expires,
         }
 
+    # As lists keep it, in place of the record
+
+    @property
+    def can_be_kept(self) -> bool:
+        """Whether it holds until the record changes: a process that takes the run up writes so first."""
+        return self.stand in _STAYS and bool(self.records)
+
+    def as_text(self) -> bytes:
+        """Return all of it as JSON."""
+        return json.dumps({"dagrun": __version__, "standing": asdict(self)}).encode()
+
+    @classmethod
+    def from_text(cls, run_id: str, text: bytes) -> Standing | None:
+        """Read a result of `as_text`; `None` if it is none, is about another run, or was written by another version."""
+        try:
+            kept = json.loads(text)
+            facts = kept["standing"]
+            facts |= {"stand": Stand(facts["stand"]), "waits_for": tuple(facts["waits_for"])}
+            found = cls(**facts | {name: dict(facts[name]) for name in ("labels", "counts")})
+            is_ours = kept["dagrun"] == __version__ and found.run_id == run_id and found.can_be_kept
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+        return found if is_ours else None
+
 
 def standing_of(run: RunSummary, held: Held) -> Standing:
     """Return the standing of a run.
@@ -126,6 +159,9 @@ def standing_of(run: RunSummary, held: Held) -> Standing:
         began=run.began,
         last=run.last,
         expires=run.expires,
+        labels=run.labels,
+        records=run.records,
+        counts=run.counts if run.settled == run.steps else {},
     )
 
 
@@ -135,56 +171,3 @@ def _stand_of(run: RunSummary, held: Held) -> Stand:
     if held.is_held:
         return Stand.RUNNING
     return Stand.WAITING if run.is_suspended and run.status == "waiting" else Stand.INTERRUPTED
-
-
-# What lists keep ------------------------------------------------------------------------------------------------------
-
-# Such a run stays where it is until its record changes: a process that takes it up writes so first.
-_STAYS: Final = (Stand.ENDED, Stand.WAITING, Stand.INTERRUPTED)
-
-
-@dataclass(frozen=True, slots=True)
-class KeptStanding:
-    """A run in a list, which can be cached as text and read again without the record.
-
-    Attributes:
-        standing: Where it stands.
-        labels: The labels that it was opened with.
-        records: The number of its records.
-        counts: The number of steps in each state; empty if that was not counted.
-    """
-
-    standing: Standing
-    labels: Mapping[str, Any] = field(default_factory=dict)
-    records: int = 0
-    counts: Mapping[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, run: RunSummary, held: Held) -> KeptStanding:
-        """Return a run as its record has it."""
-        counts = run.counts if run.settled == run.steps else {}
-        return cls(standing_of(run, held), run.labels, run.records, counts)
-
-    @property
-    def can_be_kept(self) -> bool:
-        """Whether it holds until the record changes."""
-        return self.standing.stand in _STAYS
-
-    def as_text(self) -> bytes:
-        """Return it as JSON."""
-        facts = {"dagrun": __version__, "records": self.records, "labels": dict(self.labels)}
-        return json.dumps({**facts, "counts": dict(self.counts), "standing": asdict(self.standing)}).encode()
-
-    @classmethod
-    def from_text(cls, run_id: str, text: bytes) -> KeptStanding | None:
-        """Parse a result of `as_text`; `None` if it is invalid, of another run, or of another version."""
-        try:
-            kept = json.loads(text)
-            facts = kept["standing"]
-            facts |= {"stand": Stand(facts["stand"]), "waits_for": tuple(facts["waits_for"])}
-            standing = Standing(**facts)
-            found = cls(standing, dict(kept["labels"]), int(kept["records"]), dict(kept["counts"]))
-            is_ours = kept["dagrun"] == __version__ and standing.run_id == run_id and found.can_be_kept
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return None
-        return found if is_ours else None

@@ -8,7 +8,7 @@ looks at, or that another process carries out, has a feed, which reads what is n
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from dagrun.model.codec.event_codec import events_of
 from dagrun.model.journal import Held, Journal, KeepsStandings, Line, MarksRecords
 from dagrun.model.question import Question
 from dagrun.model.redaction.records import shown_events
-from dagrun.observe.run_standing import KeptStanding, Stand, Standing
+from dagrun.observe.run_standing import Stand, Standing, standing_of
 from dagrun.observe.run_summary import summary_of
 from dagrun.runtime.run import Run
 from dagrun.serve.feeds import Feed, LiveFeed, RecordFeed, held_by
@@ -46,18 +46,12 @@ class RunEntry:
 
     Attributes:
         standing: Where it stands.
-        command: The command that began it; empty if that is not known.
-        counts: The number of steps in each state; empty if that is not known.
         questions: The questions that are open in it, redacted.
-        kept: The same in the form in which it is kept for later lists; `None` if it was not read from its record.
         queue: Where it stands in the queue; `None` if it was not submitted, or has ended.
     """
 
     standing: Standing
-    command: str = ""
-    counts: tuple[tuple[str, int], ...] = ()
     questions: tuple[Question, ...] = ()
-    kept: KeptStanding | None = None
     queue: QueuedRun | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -65,10 +59,16 @@ class RunEntry:
         return {
             **self.standing.as_dict(),
             "command": self.command,
-            "counts": dict(self.counts),
+            "counts": dict(self.standing.counts),
             "questions": len(self.questions),
             "queue": queue_facts(self.queue),
         }
+
+    @property
+    def command(self) -> str:
+        """The command that began it; empty if that is not known."""
+        words = self.standing.labels.get("command", "")
+        return shorten(" ".join(map(str, words)) if isinstance(words, list | tuple) else str(words))
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -205,10 +205,10 @@ class Catalog:
         if not unknown or not isinstance(self.journal, KeepsStandings):
             return
         for run_id, text in (await self.journal.standings(unknown)).items():
-            kept = KeptStanding.from_text(run_id, text)
+            kept = Standing.from_text(run_id, text)
             # What people are asked is not in it; and where states were not counted, the record has them.
-            if kept is not None and kept.counts and not kept.standing.waits_for:
-                self._kept[run_id] = (marks[run_id], _entry_of_kept(kept))
+            if kept is not None and kept.counts and not kept.waits_for:
+                self._kept[run_id] = (marks[run_id], RunEntry(kept))
 
     async def _entry(self, run_id: str, mark: str) -> RunEntry | None:
         kept = self._kept.get(run_id)
@@ -226,10 +226,9 @@ class Catalog:
         return entry
 
     async def _keep_on_disk(self, entry: RunEntry, mark: str) -> None:
-        kept = entry.kept
-        if kept is not None and kept.can_be_kept and isinstance(self.journal, KeepsStandings):
+        if entry.standing.can_be_kept and isinstance(self.journal, KeepsStandings):
             with suppress(JournalError):
-                await self.journal.keep_standing(entry.standing.run_id, mark, kept.as_text())
+                await self.journal.keep_standing(entry.standing.run_id, mark, entry.standing.as_text())
 
     async def _as_now(self, entry: RunEntry) -> RunEntry:
         """Return an entry whose record has not changed: its process may have ended since."""
@@ -273,19 +272,14 @@ def _damaged(run_id: str, error: JournalError) -> RunEntry:
     return RunEntry(Standing(run_id=run_id, stand=Stand.DAMAGED, reason=shorten(reason)))
 
 
-def _entry_of_kept(kept: KeptStanding) -> RunEntry:
-    return RunEntry(kept.standing, _command(kept.labels), tuple(kept.counts.items()), kept=kept)
-
-
 def _entry_of_lines(lines: Sequence[Line], held: Held) -> RunEntry:
     """Return a run on record in short, with what may be shown of it."""
-    kept = KeptStanding.of(summary_of(held.run_id, lines), held)
-    standing = kept.standing
+    standing = standing_of(summary_of(held.run_id, lines), held)
     if not standing.waits_for and standing.settled == standing.steps:
-        return _entry_of_kept(kept)
+        return RunEntry(standing)
     past = replayed(held.run_id, shown_events(events_of(held.run_id, lines)))
-    counts, pending = _counts(past.graph), past.pending if standing.stand in _OPEN else ()
-    return replace(_entry_of_kept(replace(kept, counts=dict(counts))), questions=pending)
+    pending = past.pending if standing.stand in _OPEN else ()
+    return RunEntry(replace(standing, counts=_counts(past.graph)), pending)
 
 
 def _entry_of_feed(feed: RecordFeed) -> RunEntry:
@@ -300,7 +294,7 @@ def _entry_of_feed(feed: RecordFeed) -> RunEntry:
         began=feed.opening.wall_time,
         last=feed.last,
         expires=opening.expires_at,
-        command=_command(opening.labels),
+        labels=opening.labels,
     )
 
 
@@ -309,7 +303,7 @@ def _entry_of_run(run: Run) -> RunEntry:
     return _entry_of_graph(run.graph, run_id=run.id, stand=stand, owner="this process", began=time.time() - run.seconds)
 
 
-def _entry_of_graph(graph: LiveGraph, *, command: str = "", **facts: Any) -> RunEntry:
+def _entry_of_graph(graph: LiveGraph, **facts: Any) -> RunEntry:
     shown = graph.plan.redactor
     planned = list(graph.planned())
     questions = tuple(graph.questions.values())
@@ -321,20 +315,13 @@ def _entry_of_graph(graph: LiveGraph, *, command: str = "", **facts: Any) -> Run
         steps=len(planned),
         settled=sum(1 for node in planned if node.state.is_settled),
         waits_for=tuple(dict.fromkeys(shorten(question.step or question.text) for question in questions)),
+        counts=_counts(graph),
     )
-    return RunEntry(standing, command, _counts(graph), questions)
+    return RunEntry(standing, questions)
 
 
-def _command(labels: Mapping[str, Any]) -> str:
-    words = labels.get("command", "")
-    return shorten(" ".join(map(str, words)) if isinstance(words, list | tuple) else str(words))
-
-
-def _counts(graph: LiveGraph) -> tuple[tuple[str, int], ...]:
-    counts: dict[str, int] = {}
-    for node in graph.planned():
-        counts[str(node.state)] = counts.get(str(node.state), 0) + 1
-    return tuple(sorted(counts.items()))
+def _counts(graph: LiveGraph) -> dict[str, int]:
+    return dict(sorted(Counter(str(node.state) for node in graph.planned()).items()))
 
 
 def matching(entries: Iterable[RunEntry], states: Sequence[str], text: str) -> list[RunEntry]:

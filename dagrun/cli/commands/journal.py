@@ -47,7 +47,7 @@ def _line(known: Known) -> str:
     name = known.standing.run_id
     if known.fault is not None:
         return f"{name}: {known.standing.text}"
-    return f"{name}: good, {known.records or 0} records"
+    return f"{name}: good, {known.standing.records or 0} records"
 
 
 def _as_dict(known: Known) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _as_dict(known: Known) -> dict[str, Any]:
     return {
         "run_id": known.standing.run_id,
         "is_good": fault is None,
-        "records": known.records,
+        "records": known.standing.records,
         "seq": fault.seq if isinstance(fault, JournalDamaged) else None,
         "reason": known.standing.reason if fault is not None else "",
     }

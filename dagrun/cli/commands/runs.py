@@ -56,7 +56,7 @@ def runs(*, standing: str, as_json: bool, **flags: Any) -> int:
 
 
 def _dict(known: Known, where: Sequence[str]) -> dict[str, Any]:
-    command = label(known.labels, "command")
+    command = label(known.standing.labels, "command")
     return {**known.standing.as_dict(), "command": command, "queue": queue_dict(known, where)}
 
 
@@ -77,8 +77,8 @@ def _cut(text: str, width: int) -> str:
 def _row(known: Known) -> tuple[str, ...]:
     standing = known.standing
     began = "-" if standing.began is None else when(standing.began)
-    steps = f"{standing.settled}/{standing.steps}" if known.records else "-"
-    return standing.run_id, began, steps, shorten(what(standing, known.labels)), standing_words(known)
+    steps = f"{standing.settled}/{standing.steps}" if known.standing.records else "-"
+    return standing.run_id, began, steps, shorten(what(standing)), standing_words(known)
 
 
 def _paragraphs(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:

@@ -126,7 +126,7 @@ def _head(standing: Standing, past: Replayed) -> list[str]:
     used = RunFigures(past.graph).used
     facts = {
         "run": standing.run_id,
-        "what": shorten(what(standing, past.opening.labels)),
+        "what": shorten(what(standing)),
         "stands": standing.text,
         "began": "-" if standing.began is None else when(standing.began),
         "steps": f"{standing.settled} of {standing.steps} have ended",

@@ -6,15 +6,15 @@ reads only the records that have changed since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dagrun.cli.records.folder_records import FolderRecords
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
 from dagrun.journal import standing_file
 from dagrun.journal.run_folder import RunPaths
-from dagrun.observe.run_standing import KeptStanding, Stand, Standing
+from dagrun.observe.run_standing import Stand, Standing, standing_of
 from dagrun.observe.run_summary import summary_of
 
 if TYPE_CHECKING:
@@ -29,15 +29,11 @@ class Known:
 
     Attributes:
         standing: Where the run stands.
-        records: The number of its records; `None` if they are damaged, or cannot be read.
-        labels: The labels that the run was opened with; empty if they are not known.
         fault: Why the record cannot be used; `None` if it can, or is empty.
         queue: Where the run stands in the queue; `None` if it was not submitted, or nobody has looked.
     """
 
     standing: Standing
-    records: int | None = None
-    labels: Mapping[str, Any] = field(default_factory=dict)
     fault: JournalError | None = None
     queue: QueuedRun | None = None
 
@@ -57,21 +53,19 @@ def listed(records: Records, without: Collection[str] = ()) -> list[Known]:
 
 def _kept(records: FolderRecords, run_id: str) -> Known | None:
     text = standing_file.read(RunPaths(records.place(run_id)))
-    kept = None if text is None else KeptStanding.from_text(run_id, text)
-    return None if kept is None else Known(kept.standing, kept.records, kept.labels)
+    kept = None if text is None else Standing.from_text(run_id, text)
+    return None if kept is None else Known(kept)
 
 
 def _read_and_kept(records: FolderRecords, run_id: str) -> Known | None:
     paths = RunPaths(records.place(run_id))
     try:
         state = paths.state()
-        found: list[KeptStanding] = []
-        held = records.held(run_id)
-        known = _known(held, _lines(records, run_id), lambda held, lines: _counted(held, lines, found))
+        known = _known(records.held(run_id), _lines(records, run_id), _counted)
     except (RunNotFound, OSError):  # it was deleted a moment ago
         return None
-    if found and found[0].can_be_kept:
-        standing_file.keep(paths, state, found[0].as_text())
+    if known.standing.can_be_kept:
+        standing_file.keep(paths, state, known.standing.as_text())
     return known
 
 
@@ -112,7 +106,7 @@ def _known(held: Held, found: list[Line] | JournalError, reader: _Reader) -> Kno
     if isinstance(found, JournalError):
         return _unreadable(run_id, found)
     if not found:  # it is just beginning, or was killed while it began
-        return Known(Standing(run_id=run_id, stand=Stand.RUNNING if owner else Stand.EMPTY, owner=owner), 0)
+        return Known(Standing(run_id=run_id, stand=Stand.RUNNING if owner else Stand.EMPTY, owner=owner, records=0))
     try:
         return reader(held, found)
     except (JournalDamaged, JournalFailed) as error:
@@ -124,12 +118,8 @@ def _unreadable(run_id: str, error: JournalError) -> Known:
     return Known(Standing(run_id=run_id, stand=Stand.DAMAGED, reason=shorten(reason)), fault=error)
 
 
-def _counted(held: Held, lines: Sequence[Line], found: list[KeptStanding] | None = None) -> Known:
-    """Return what a record says; *found* takes it in the form in which it can be kept."""
-    kept = KeptStanding.of(summary_of(held.run_id, lines), held)
-    if found is not None:
-        found.append(kept)
-    return Known(kept.standing, kept.records, kept.labels)
+def _counted(held: Held, lines: Sequence[Line]) -> Known:
+    return Known(standing_of(summary_of(held.run_id, lines), held))
 
 
 def _replayed(held: Held, lines: Sequence[Line]) -> Known:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from dagrun.cli.records.resume_command import label
 from dagrun.observe.run_standing import Standing
 
 
-def what(standing: Standing, labels: Mapping[str, Any]) -> str:
-    """Return the purpose of a run: its goal, or the command that began it.
-
-    Args:
-        standing: Where the run stands.
-        labels: The labels that it was opened with; empty if its record cannot be read.
-    """
-    if standing.goal or not labels:
+def what(standing: Standing) -> str:
+    """Return the purpose of a run: its goal, or the command that began it."""
+    if standing.goal or not standing.labels:
         return standing.goal or "-"
-    return " ".join(label(labels, "command")[1:]) or "a plan"
+    return " ".join(label(standing.labels, "command")[1:]) or "a plan"
 
 
 def when(seconds: float) -> str:
