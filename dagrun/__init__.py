@@ -58,13 +58,13 @@ if TYPE_CHECKING:
         UnknownTool,
         WrongRecordKey,
     )
-    from dagrun.evaluate.cases.cassette import Cassette
     from dagrun.evaluate.comparison.compare import compare
     from dagrun.evaluate.comparison.comparison import WayComparison
     from dagrun.evaluate.comparison.ways import Way
     from dagrun.evaluate.learning.memory_planner import MemoryPlanner
     from dagrun.evaluate.metrics.metrics import Metrics
     from dagrun.evaluate.metrics.read_runs import metrics
+    from dagrun.evaluate.replay.cassette import Cassette
     from dagrun.evaluate.simulation.failure_model import failure_rates
     from dagrun.evaluate.simulation.simulate import simulate
     from dagrun.evaluate.simulation.simulation import Simulation, Variant
@@ -188,13 +188,13 @@ _NAMES = {
     "dagrun.critics.rules": "RuleCritic",
     "dagrun.critics.schemas": "SchemaCritic",
     "dagrun.decide.durations": "Durations",
-    "dagrun.evaluate.cases.cassette": "Cassette",
     "dagrun.evaluate.comparison.compare": "compare",
     "dagrun.evaluate.comparison.comparison": "WayComparison",
     "dagrun.evaluate.comparison.ways": "Way",
     "dagrun.evaluate.learning.memory_planner": "MemoryPlanner",
     "dagrun.evaluate.metrics.metrics": "Metrics",
     "dagrun.evaluate.metrics.read_runs": "metrics",
+    "dagrun.evaluate.replay.cassette": "Cassette",
     "dagrun.errors": (
         "AnswerRefused CannotPlan CannotResume ContractError DagrunError JournalDamaged JournalError "
         "ExecutorFailed JournalFailed MissingExtra ModelError NoRoute OverCeiling OwnerLost PlanRefused Problem "

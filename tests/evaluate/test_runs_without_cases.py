@@ -6,8 +6,9 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Budget, Cassette, MemoryJournal, Patch, Plan, Policy, Step, ToolError, tool
+from dagrun import Budget, MemoryJournal, Patch, Plan, Policy, Step, ToolError, tool
 from dagrun.errors import CasesRefused
+from dagrun.evaluate.cases.recorded_case import playable_events, recorded_case
 from dagrun.testing import run_virtual
 
 pytestmark = pytest.mark.real_time  # a virtual clock of its own
@@ -45,7 +46,7 @@ def test_a_run_that_has_not_ended_is_refused() -> None:
         with pytest.raises(
             CasesRefused, match=r"run r has not ended \(cancelled: suspended by the host\): a case says how it ends"
         ):
-            await Cassette.from_journal("r", journal=journal)
+            recorded_case("r", playable_events("r", await journal.read("r")))
 
     run_virtual(main)
 
@@ -56,7 +57,7 @@ def test_a_value_that_is_not_on_record_is_named() -> None:
         policy = Policy(unrecorded=["look"])
         await dagrun.run(Plan(steps=PAIR), tools=[look, send], policy=policy, journal=journal, run_id="r")
         with pytest.raises(CasesRefused, match="run r cannot become a case: its record does not have what step a gave"):
-            await Cassette.from_journal("r", journal=journal)
+            recorded_case("r", playable_events("r", await journal.read("r")))
 
     run_virtual(main)
 
@@ -69,7 +70,7 @@ def test_a_retry_that_takes_outputs_over_names_the_run_to_take() -> None:
         async with dagrun.retry("first", tools=[look, refuse_all], journal=journal, new_id="second") as run:
             await run.result()
         with pytest.raises(CasesRefused, match="it takes over outputs from run first, which it retries"):
-            await Cassette.from_journal("second", journal=journal)
+            recorded_case("second", playable_events("second", await journal.read("second")))
 
     run_virtual(main)
 
@@ -88,7 +89,7 @@ def test_a_ceiling_of_several_runs_is_not_on_the_record_of_one() -> None:
             await engine.run(plan, tools=[ask], journal=journal, run_id="r")
         text = "run r cannot become a case: its record does not have what other runs had used of the ceilings"
         with pytest.raises(CasesRefused, match=text):
-            await Cassette.from_journal("r", journal=journal)
+            recorded_case("r", playable_events("r", await journal.read("r")))
 
     run_virtual(main)
 
@@ -111,6 +112,6 @@ def test_a_goal_that_was_resumed_without_a_planner_is_refused() -> None:
             result = await run.result()
         assert result.reason == "there is no plan, and the run has gone on without a planner"
         with pytest.raises(CasesRefused, match="does not have a planner: it has gone on without one"):
-            await Cassette.from_journal("r", journal=journal)
+            recorded_case("r", playable_events("r", await journal.read("r")))
 
     run_virtual(main)

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from dagrun.api.record_opening import last_opening
 from dagrun.errors import CasesRefused, ContractError, PlanRefused, shorten
 from dagrun.evaluate.cases.case_file import Case, CaseFile
-from dagrun.evaluate.cases.cassette import recorded_tools
 from dagrun.evaluate.cases.expectations import misses_of
 from dagrun.evaluate.cases.recorded_case import recorded_case
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, scripts_of
 from dagrun.evaluate.cases.trial import Means, carry_out
 from dagrun.evaluate.learning.planned_runs import PlannedRun
+from dagrun.evaluate.replay.cassette import recorded_tools
 from dagrun.model.event import Event
 from dagrun.model.policy import Policy
 from dagrun.model.python_plans.plan_text import as_yaml
@@ -57,7 +58,7 @@ def route_case(route: RouteFile, run: PlannedRun, events: Sequence[Event], file:
         )
         if len(text.encode()) > _MAX_BYTES:
             raise NoCase(f"its outputs take more than {_MAX_BYTES:,} bytes")
-        _must_pass(route, text, recorded_tools(events))
+        _must_pass(route, text, recorded_tools(last_opening(events)))
     except CasesRefused as error:
         raise NoCase(shorten("; ".join(error.faults), 300)) from error
     except (ContractError, PlanRefused) as error:

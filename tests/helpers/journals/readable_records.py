@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from dagrun.journal.memory import MemoryJournal, MemoryTape
+from replayed_records import play
 from summary_checks import expect_summary
 
 _MOST = 100  # of one test: a rig has thousands, which take their time and memory
@@ -26,8 +27,12 @@ async def _noted(journal: MemoryJournal, run_id: str) -> MemoryTape:
 
 
 @contextmanager
-def records_are_read_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def records_are_read_again(monkeypatch: pytest.MonkeyPatch, plays: int = 0) -> Iterator[None]:
     """Read the first hundred records that are begun inside, at the end.
+
+    Args:
+        monkeypatch: Takes note of the records.
+        plays: How many of them are played, too; see `replayed_records`.
 
     Raises:
         JournalDamaged: One cannot be read.
@@ -37,9 +42,11 @@ def records_are_read_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(MemoryJournal, "create", _noted)
     try:
         yield
-        for journal, run_id in _kept:
+        for number, (journal, run_id) in enumerate(list(_kept)):
             kept = journal._runs.get(run_id)  # it may have been deleted
             if kept is not None and (lines := list(kept.lines())):
                 expect_summary(run_id, lines)
+                if number < plays:
+                    play(run_id, lines)
     finally:
         _kept.clear()

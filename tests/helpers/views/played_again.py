@@ -15,12 +15,12 @@ from run_outline import outline_of
 
 
 async def again(journal: MemoryJournal, run_id: str, tools: Any = None, **options: Any) -> list[str]:
-    """Carry a run out again; return where what came of it differs, and what was not on the cassette."""
+    """Play a run from its record; return where what came of it differs, and what was not recorded."""
     past = await dagrun.replay(run_id, journal=journal)
     cassette = await Cassette.from_journal(run_id, journal=journal, tools=tools)
     with anyio.fail_after(1e6):
-        result = await cassette.run(run_id=run_id, on_event=lambda _: None, **options)
-    return [*differences(outline_of(result._graph), outline_of(past.graph), "run"), *cassette.strange]
+        result = await cassette.run(**options)
+    return [*differences(outline_of(result._graph), outline_of(past.graph), "run"), *map(str, cassette.misses)]
 
 
 def differs_again(kind: Callable[[MemoryJournal], Awaitable[object]], tools: Any = None) -> list[str]:

@@ -1,12 +1,12 @@
-"""A recorded run comes to the same when it is carried out again from its record: random plans, repairs, resumes."""
+"""A recorded run comes to the same when it is played from its record: random plans, repairs, suspensions, hosts."""
 
 from __future__ import annotations
 
 import random
-import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, cast
+from functools import partial
+from typing import Any, TypeAlias, cast
 
 import anyio
 import pytest
@@ -17,6 +17,7 @@ from dagrun import (
     Add,
     Answer,
     Applied,
+    ApprovalRule,
     Brief,
     CannotPlan,
     Cassette,
@@ -34,9 +35,9 @@ from dagrun import (
     Verdict,
     tool,
 )
-from dagrun.errors import CasesRefused
-from dagrun.evaluate.cases.case_file import HostDeed
-from dagrun.evaluate.cases.host_deeds import run_with_host
+from dagrun.evaluate.replay.heard import Heard
+from dagrun.evaluate.replay.order import Order
+from dagrun.model import event as events
 from dagrun.model.condition import Condition
 from dagrun.model.event import AttemptEnded, Event
 from dagrun.model.outcome import Outcome
@@ -50,6 +51,7 @@ pytestmark = pytest.mark.real_time  # a virtual clock of its own
 
 # A planner answers when a ceiling is reached; a step is released when another ends the run: which is first is chance.
 AT_ONE_INSTANT = {44, 1197}
+Kind: TypeAlias = Callable[[MemoryJournal], Awaitable[None]]
 GOOD: Act = {"does": "succeeds", "seconds": GRID, "gives": 4}
 
 
@@ -106,14 +108,14 @@ def is_clear(case: Case) -> bool:
     return all(act["does"] != "clings" for step in case.plan.steps for act in step.args["acts"])
 
 
-def play(seeds: range) -> Counter[str]:
-    """Carry random runs out again; return how they ended, or that they wait for a person."""
-    ends: Counter[str] = Counter()
+def play(seeds: range) -> Counter[Status]:
+    """Play random runs from their records; return how they ended."""
+    ends: Counter[Status] = Counter()
 
     async def one(case: Case) -> list[str]:
         journal = MemoryJournal()
         ends[await record(case, journal)] += 1
-        return [] if await waits(journal) else await again(journal, "r", TOOLS)
+        return await again(journal, "r", TOOLS)
 
     for seed in seeds:
         case = make_case(seed)
@@ -121,15 +123,6 @@ def play(seeds: range) -> Counter[str]:
             found = run_virtual(one, case)
             assert found == [], f"seed {seed}: {found[:5]}"
     return ends
-
-
-async def waits(journal: MemoryJournal) -> bool:
-    """Whether a run is not over, because it waits for a person; then there is no case of it."""
-    if (await dagrun.replay("r", journal=journal)).has_ended:
-        return False
-    with pytest.raises(CasesRefused, match="run r has not ended"):
-        await Cassette.from_journal("r", journal=journal)
-    return True
 
 
 def test_random_runs_come_to_the_same_again() -> None:
@@ -466,221 +459,192 @@ KINDS = (
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_run_comes_to_the_same_again(kind: Callable[[MemoryJournal], Awaitable[None]]) -> None:
+def test_a_run_comes_to_the_same_again(kind: Kind) -> None:
     """Without its tools: their contracts are on record."""
-
     assert differs_again(kind) == []
 
 
-# What is not on a cassette --------------------------------------------------------------------------------------------
-
-
-def test_what_follows_a_step_waits_for_its_end_in_the_run_that_was_taken_up_again() -> None:
-    """It had ended before, in doubt, and is opened again."""
-    told: list[str] = []
-
-    def tell(event: Event) -> None:
-        told.append(f"{type(event).__name__} {getattr(event, 'step', '')}".strip())
-
-    async def main() -> None:
-        SENT.clear()
-        added = {"edits": [{"op": "add", "step": {"id": "d", "tool": "look", "args": {"what": "x"}}}]}
-        deeds = [HostDeed(takes=1.5, cancel="*"), HostDeed(resume=True), HostDeed(after="a", splice=added)]
-        async with dagrun.Engine() as engine:
-            result = await run_with_host(IN_DOUBT, deeds, [], tell, engine, tools=[send_or_lose, look])
-        assert result.steps["d"].state == "succeeded"
-
-    run_virtual(main)
-    assert told.index("StepSettled a") < told.index("Spliced")
-
-
-def test_a_run_that_is_over_is_not_taken_up_again() -> None:
-    """A case that says so is told what has become of the run."""
+@pytest.mark.parametrize("kind", [stopped_and_resumed, spliced_by_its_host, written_for_a_goal, judged, in_doubt])
+def test_its_state_is_the_same_to_the_last_digit(kind: Kind) -> None:
+    """On a virtual clock the times are equal, too, and so is the hash of the state."""
 
     async def main() -> list[str]:
-        strange: list[str] = []
-        async with dagrun.Engine() as engine:
-            deeds = [HostDeed(resume=True)]
-            await run_with_host(Plan(steps=PAIR), deeds, strange, lambda _: None, engine, tools=[look, send])
-        return strange
-
-    assert run_virtual(main) == ["the host cannot resume the run, as it did: it has ended as succeeded"]
-
-
-def test_a_call_that_is_not_on_the_cassette_fails_and_shows_the_nearest_one() -> None:
-    async def main() -> Cassette:
         journal = MemoryJournal()
+        await kind(journal)
+        cassette = await Cassette.from_journal("r", journal=journal)
+        await cassette.run()
+        return [(await dagrun.replay("r", journal=one)).hash for one in (journal, cassette.journal)]
+
+    first, second = run_virtual(main)
+    assert first == second
+
+
+# Lookups with a fault -------------------------------------------------------------------------------------------------
+
+
+def first_attempt(heard: Heard) -> None:
+    """Look calls up by their step alone."""
+    heard.calls = {(step, number): heard.calls[step, 1] for step, number in heard.calls}
+
+
+def first_request(heard: Heard) -> None:
+    """Look answers of the planner up by the order of requests alone: the last one first."""
+    heard.replies = defaultdict(list, {number: told[::-1] for number, told in heard.replies.items()})
+
+
+def any_question(heard: Heard) -> None:
+    """Look answers up by the kind of question."""
+    ends = [told for told in heard.answers.values() if told]
+    heard.answers = defaultdict(list, dict.fromkeys(heard.answers, ends[0]))
+
+
+def no_deed(heard: Heard) -> None:
+    """Forget the host."""
+    heard.deeds.clear()
+
+
+async def well_at_last(journal: MemoryJournal) -> None:
+    """The second attempt succeeds."""
+    await dagrun.run(Plan(steps=[Step(id="a", tool="stumble")]), tools=[stumble], journal=journal, run_id="r")
+
+
+async def asked_twice(journal: MemoryJournal) -> None:
+    """A person agrees to one call, and not to the other."""
+
+    async def some(question: Question) -> bool:
+        return question.step == "a"
+
+    steps = [Step(id=id_, tool="send", args={"text": id_}) for id_ in "ab"]
+    policy = Policy(approve=[ApprovalRule(tool="send")])
+    await dagrun.run(Plan(steps=steps), tools=[send], approver=some, policy=policy, journal=journal, run_id="r")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        (well_at_last, first_attempt),
+        (written_for_a_goal, first_request),
+        (asked_twice, any_question),
+        (spliced_by_its_host, no_deed),
+    ],
+)
+def test_a_lookup_by_less_than_its_key_is_seen(
+    kind: Kind, fault: Callable[[Heard], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Heard.__init__
+    assert differs_again(kind) == []
+    monkeypatch.setattr("dagrun.evaluate.replay.cassette._PATIENCE", 100.0)
+
+    def broken(heard: Heard, recorded: Sequence[Event]) -> None:
+        read(heard, recorded)
+        fault(heard)
+
+    monkeypatch.setattr(Heard, "__init__", broken)
+    assert differs_again(kind) != []
+
+
+def test_what_came_first_at_one_instant_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times alone do not say so."""
+
+    async def only_sleep(order: Order, at: float, event: Event, began: Event | None = None) -> None:
+        await anyio.sleep_until(at)
+
+    monkeypatch.setattr(Order, "turn", only_sleep)
+    assert differs_again(cancelled_while_it_was_repaired) + differs_again(wrong_in_many_ways) != []
+
+
+# What was not recorded ------------------------------------------------------------------------------------------------
+
+
+async def played(kind: Kind, **options: Any) -> tuple[Status, list[str], str]:
+    """Record run "r", and play it with other options; return its status, what it missed, and where it differs."""
+    journal = MemoryJournal()
+    await kind(journal)
+    cassette = await Cassette.from_journal("r", journal=journal)
+    result = await cassette.run(**options)
+    return result.status, [f"{miss.step}: {miss}" for miss in cassette.misses], cassette.difference
+
+
+def test_an_attempt_that_was_not_recorded_is_a_miss_that_names_it() -> None:
+    """Today's policy makes one more."""
+
+    @tool(effect="read")
+    async def away() -> str:
+        raise ConnectionError("nobody answers")
+
+    async def once(journal: MemoryJournal) -> None:
+        policy = Policy(retry=RetryRule(max_attempts=1))
+        await dagrun.run(
+            Plan(steps=[Step(id="b", tool="away")]), tools=[away], policy=policy, journal=journal, run_id="r"
+        )
+
+    status, misses, difference = run_virtual(partial(played, once, policy=Policy()))
+    assert (status, misses) == (Status.FAILED, ["b: step b attempt 2 was not recorded"])
+    assert difference.startswith("AttemptEnded of step b attempt 1 (ready) came in place of AttemptEnded of step b")
+
+
+def test_a_request_that_was_not_recorded_is_a_miss() -> None:
+    async def without(journal: MemoryJournal) -> None:
+        plan, policy = Plan(steps=[Step(id="a", tool="refuse_all", args={"text": "x"})]), Policy(max_replans=0)
+        await dagrun.run(plan, tools=[refuse_all], planner=Slow(), policy=policy, journal=journal, run_id="r")
+
+    status, misses, _ = run_virtual(partial(played, without, policy=Policy()))
+    assert (status, misses) == (Status.FAILED, ["a: the answer of the planner about a was not recorded"])
+
+
+def test_a_question_that_was_not_recorded_is_a_miss() -> None:
+    """Nobody answers, so the run waits, until it is suspended."""
+
+    async def unasked(journal: MemoryJournal) -> None:
         await dagrun.run(Plan(steps=PAIR), tools=[look, send], journal=journal, run_id="r")
-        cassette = await Cassette.from_journal("r", journal=journal, tools=[look, send])
-        other = Step(id="a", tool="look", args={"what": "z", "seconds": 1.0})
-        result = await cassette.run(plan=Plan(steps=[other]))
-        assert result.status is Status.FAILED
-        return cassette
 
-    (text,) = run_virtual(main).strange
-    assert 'step a: no act of look is for the arguments {"what": "z", "seconds": 1.0}; the nearest is' in text
-    assert 'what is "z", not "x"' in text
+    status, misses, _ = run_virtual(
+        partial(played, unasked, policy=Policy(approve=[ApprovalRule(tool="send")]), attended=True)
+    )
+    assert (status, misses) == (
+        Status.CANCELLED,
+        ["b: the question about b was not recorded", ": what the run waits for was not recorded"],
+    )
 
 
-def test_a_request_to_the_planner_that_is_not_on_the_cassette_fails_and_shows_the_nearest_one() -> None:
-    async def main() -> Cassette:
-        journal = MemoryJournal()
-        await rich(journal)
-        cassette = await Cassette.from_journal("r", journal=journal, tools=rich_tools())
-        steps = [Step(id=id_, tool="fetch", args={"source": "old"}) for id_ in ("orders", "more")]
-        await cassette.run(plan=Plan(steps=steps), policy=Policy(max_running=1))
-        return cassette
+def test_a_value_that_is_not_on_record_is_a_miss_that_names_the_attempt() -> None:
+    async def kept_out(journal: MemoryJournal) -> None:
+        policy = Policy(unrecorded=["look"])
+        await dagrun.run(Plan(steps=PAIR), tools=[look, send], policy=policy, journal=journal, run_id="r")
 
-    assert "the planner is asked about more; the nearest reply is about orders (which was used)" in [
-        text.partition(",")[0] for text in run_virtual(main).strange
-    ]
+    _, misses, _ = run_virtual(partial(played, kept_out))
+    assert misses == ["a: what step a attempt 1 gave was not recorded: the policy keeps it out of the record"]
 
 
 def test_other_limits_come_to_something_else() -> None:
     """Today's policy on yesterday's run."""
+    status, misses, _ = run_virtual(partial(played, rich, policy=Policy(max_replans=0, last_resort="escalate")))
+    assert (status, misses) == (Status.ESCALATED, [])
 
-    async def main() -> tuple[Status, Sequence[str]]:
+
+def test_a_run_whose_record_breaks_off_is_suspended_there() -> None:
+    """As after a crash."""
+
+    async def main() -> tuple[Status, str, Any]:
         journal = MemoryJournal()
         await rich(journal)
-        cassette = await Cassette.from_journal("r", journal=journal)
-        result = await cassette.run(policy=Policy(max_replans=0, last_resort="escalate"))
-        return result.status, cassette.strange
-
-    assert run_virtual(main) == (Status.ESCALATED, [])
-
-
-def test_equal_calls_of_two_steps_are_told_apart_by_the_step() -> None:
-    """One got an answer at once, the other at its second attempt."""
-    seen: Counter[str] = Counter()
-
-    @tool(effect="read")
-    async def flaky(context: ToolContext) -> str:
-        """Fail the first time in one step."""
-        seen[context.step] += 1
-        if context.step == "two" and seen["two"] == 1:
-            raise ToolError("not now", retryable=True)
-        return f"{context.step} {seen[context.step]}"
-
-    async def main() -> list[str]:
-        journal = MemoryJournal()
-        plan = Plan(steps=[Step(id="one", tool="flaky"), Step(id="two", tool="flaky")])
-        await dagrun.run(plan, tools=[flaky], journal=journal, run_id="r")
-        return await again(journal, "r")
-
-    assert run_virtual(main) == []
-
-
-# What is shown, and how fast ------------------------------------------------------------------------------------------
-
-
-def test_what_must_not_be_shown_is_redacted_and_the_run_still_comes_to_the_same() -> None:
-    """Arguments are filled in from redacted outputs, so that both are redacted alike."""
-
-    @tool(effect="read")
-    async def card(order: int) -> dict[str, str]:
-        """Look the card up."""
-        return {"number": "4111 1111 1111 1111", "password": "open-sesame"}
-
-    async def main() -> str:
-        journal = MemoryJournal()
-        plan = Plan(
-            steps=[
-                Step(id="card", tool="card", args={"order": 1}),
-                Step(id="tell", tool="look", args={"what": "${card.number}"}),
-            ]
-        )
-        policy = Policy(redact=["card"])
-        await dagrun.run(plan, tools=[card, look], policy=policy, journal=journal, run_id="r")
-        cassette = await Cassette.from_journal("r", journal=journal, tools=[card, look])
+        lines = await journal.read("r")
+        number = next(n for n, line in enumerate(lines) if b"Spliced" in line.text) + 1
+        cassette = Cassette("r", lines[:number])
         result = await cassette.run()
-        assert result.status is Status.SUCCEEDED
-        assert cassette.strange == []
-        return cassette.case.model_dump_json()
+        replayed = await dagrun.replay("r", journal=cassette.journal)
+        assert isinstance(replayed.events[number - 1], events.Spliced)
+        return result.status, result.reason, (cassette.misses, cassette.difference)
 
-    text = run_virtual(main)
-    assert "4111" not in text
-    assert "open-sesame" not in text
+    assert run_virtual(main) == (Status.CANCELLED, "its record ends here", ([], ""))
 
 
 def test_a_thousand_calls_are_found_without_a_search_through_all() -> None:
-    """The budget is over ten times what it takes; a look at every act for every call takes a hundred times as long."""
+    """They are looked up by key: each is looked for once."""
     count = 1_000
 
-    async def main() -> float:
-        journal = MemoryJournal()
+    async def many(journal: MemoryJournal) -> None:
         step = Step(id="all", tool="look", for_each=[f"{n}" for n in range(count)], args={"what": "${item}"})
         await dagrun.run(Plan(steps=[step]), tools=[look], journal=journal, run_id="r")
-        cassette = await Cassette.from_journal("r", journal=journal)
-        began = time.process_time()
-        result = await cassette.run()
-        assert (result.status, cassette.strange) == (Status.SUCCEEDED, [])
-        return time.process_time() - began
 
-    assert run_virtual(main) < 4
-
-
-# Exactly the call that was made ---------------------------------------------------------------------------------------
-
-
-@tool(effect="read")
-async def fetch_all(body: dict[str, object] | None = None, url: str = "u", a: int = 0) -> int:
-    """Fetch."""
-    return 1
-
-
-@pytest.mark.parametrize("knows_tools", [True, False])
-@pytest.mark.parametrize(
-    ("recorded", "called"),
-    [
-        ({"body": {"order": 17}}, {"body": {"order": 17, "force": True, "amount": 1e6}}),
-        ({"body": {"order": 17}}, {"body": {"order": 17}, "url": "other"}),
-        ({}, {"a": 5}),
-        ({"a": 10_000_000_000}, {"a": 10_000_000_001}),
-    ],
-)
-def test_a_call_with_more_or_other_arguments_is_not_on_the_cassette(
-    recorded: dict[str, Any], called: dict[str, Any], knows_tools: bool
-) -> None:
-    async def main() -> None:
-        journal = MemoryJournal()
-        plans = [Plan(steps=[Step(id="s", tool="fetch_all", args=args)]) for args in (recorded, called)]
-        await dagrun.run(plans[0], tools=[fetch_all], journal=journal, run_id="r")
-        for plan, is_there in zip(plans, (True, False), strict=True):
-            tools = [fetch_all] if knows_tools else None
-            cassette = await Cassette.from_journal("r", journal=journal, tools=tools)
-            result = await cassette.run(plan=plan)
-            assert (result.status is Status.SUCCEEDED, cassette.strange == []) == (is_there, is_there)
-
-    run_virtual(main)
-
-
-def test_what_the_function_of_the_host_takes_out_is_not_on_the_cassette() -> None:
-    def hide(text: str) -> str:
-        return text.replace("ACME-4711", "[customer]")
-
-    @tool(effect="read")
-    async def find(order: str) -> dict[str, str]:
-        """Find who has ordered."""
-        return {"customer": "ACME-4711"}
-
-    @tool(effect="read")
-    async def refuse_customer(customer: str) -> str:
-        """Refuse."""
-        raise ToolError(f"no {customer}")
-
-    async def main() -> str:
-        journal = MemoryJournal()
-        steps = [
-            Step(id="a", tool="find", args={"order": "of ACME-4711"}),
-            Step(id="b", tool="refuse_customer", args={"customer": "${a.customer}"}),
-        ]
-        tools = [find, refuse_customer]
-        await dagrun.run(Plan(steps=steps), tools=tools, journal=journal, run_id="r", redact=hide)
-        cassette = await Cassette.from_journal("r", journal=journal, tools=tools, redact=hide)
-        result = await cassette.run()
-        assert (result.status, cassette.strange) == (Status.FAILED, [])
-        return cassette.case.model_dump_json()
-
-    text = run_virtual(main)
-    assert "4711" not in text
-    assert "no [customer]" in text
+    assert run_virtual(partial(played, many)) == (Status.SUCCEEDED, [], "")
