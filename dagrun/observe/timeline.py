@@ -1,4 +1,4 @@
-"""The timeline of a run: read from its events, and drawn as lines of text with a time axis."""
+"""The timeline of a run: read from its view, and drawn as lines of text with a time axis."""
 
 from __future__ import annotations
 
@@ -9,17 +9,6 @@ from textwrap import wrap
 from typing import Any, Final
 
 from dagrun.errors import visible
-from dagrun.model.event import (
-    AttemptEnded,
-    AttemptStarted,
-    DraftEnded,
-    DraftStarted,
-    Event,
-    ReplanEnded,
-    ReplanStarted,
-    RunEnded,
-    Spliced,
-)
 from dagrun.model.outcome import State
 
 _STOPPED: Final = frozenset((State.CANCELLED, State.SUPERSEDED, State.ABANDONED))
@@ -105,63 +94,37 @@ class Timeline:
         return {"length": self.length, "bars": bars, "changes": [change.as_dict() for change in self.changes]}
 
 
-def read_timeline(events: Iterable[Event]) -> Timeline:
-    """Read the timeline from the events of a run.
+def read_timeline(view: Mapping[str, Any]) -> Timeline:
+    """Read the timeline from the view of a run.
 
     Args:
-        events: The events of a run, or the first of them: attempts without an end last until the last event.
+        view: The view. Attempts without an end last until its time.
     """
-    seen = list(events)
-    length = max((event.at for event in seen), default=0.0)
-    bars = sorted(_bars(seen, length), key=lambda bar: bar.started)
-    return Timeline(tuple(bars), tuple(_changes(seen, bars)), length)
+    names, length = [step["id"] for step in view["steps"]], view["at"]
+    bars = [_bar(step["id"], attempt, length) for step in view["steps"] for attempt in step["attempts"]]
+    for work in view["planner"]:
+        is_good = work["ended"] is None or work["result"] == "applied"
+        bars.append(Bar(PLANNER, work["started"], length if work["ended"] is None else work["ended"], is_good))
+    changes = tuple(
+        Change(
+            at=revision["at"],
+            asked_at=revision["asked_at"],
+            text=revision["did"],
+            reason=revision["reason"],
+            ran_on=tuple(names[n] for n in revision["ran_on"]),
+            started=tuple(names[n] for n in revision["started_meanwhile"]),
+            ended=tuple(names[n] for n in revision["ended_meanwhile"]),
+        )
+        for revision in view["revisions"]
+        if revision["diff"] or ((revision["added"] or revision["gone"]) and not revision["is_draft"])
+    )
+    return Timeline(tuple(sorted(bars, key=lambda bar: bar.started)), changes, length)
 
 
-def _bars(events: Sequence[Event], length: float) -> Iterable[Bar]:
-    running: dict[str, float] = {}
-    asked: dict[int, float] = {}  # by the number of the request; 0 for the first plan
-    for event in events:
-        match event:
-            case AttemptStarted():
-                running[event.step] = event.at
-            case AttemptEnded():
-                began, state = running.pop(event.step, event.at), event.outcome.state
-                yield Bar(event.step, began, event.at, event.state is State.SUCCEEDED, state in _STOPPED)
-            case DraftStarted() | ReplanStarted():
-                asked[event.number if isinstance(event, ReplanStarted) else 0] = event.at
-            case DraftEnded() | ReplanEnded():
-                number = event.number if isinstance(event, ReplanEnded) else 0
-                if number in asked:
-                    yield Bar(PLANNER, asked.pop(number), event.at, event.result == "applied")
-            case RunEnded():
-                break
-    yield from (Bar(row, since, length, is_good=True) for row, since in running.items())
-    yield from (Bar(PLANNER, since, length, is_good=True) for since in asked.values())
-
-
-def _changes(events: Sequence[Event], bars: Sequence[Bar]) -> Iterable[Change]:
-    asked: dict[int, float] = {}
-    is_drafting = False
-    steps = [bar for bar in bars if bar.row != PLANNER]
-    for event in events:
-        match event:
-            case DraftStarted() | DraftEnded():
-                is_drafting = isinstance(event, DraftStarted)
-            case ReplanStarted():
-                asked[event.number] = asked[0] = event.at  # a record of an earlier release does not say which request
-            case Spliced() if not is_drafting or event.origin != "planner":  # the first plan itself is not a change
-                since = asked.get(event.request, event.at) if event.origin == "planner" else event.at
-                yield Change(
-                    at=event.at,
-                    asked_at=since,
-                    text=str(event.consequence),
-                    reason=event.reason,
-                    ran_on=_rows(
-                        bar for bar in steps if bar.started <= since and event.at < bar.ended and not bar.was_stopped
-                    ),
-                    started=_rows(bar for bar in steps if since < bar.started < event.at),
-                    ended=_rows(bar for bar in steps if bar.is_good and since < bar.ended <= event.at),
-                )
+def _bar(step: str, attempt: Mapping[str, Any], length: float) -> Bar:
+    ended, state = attempt["ended"], attempt["state"]
+    is_good = state in (None, "succeeded") or attempt["recovery"] == "default"
+    return Bar(step, attempt["started"], length if ended is None else ended, is_good, state in _STOPPED)
 
 
 def _rows(bars: Iterable[Bar]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""While the planner writes: how a table, a timeline and a summary show the events."""
+"""While the planner writes: how a table and a summary show the events."""
 
 import pytest
 from rich.cells import cell_len
@@ -9,19 +9,14 @@ from dagrun.model.event import (
     AttemptStarted,
     DraftEnded,
     DraftStarted,
-    Event,
     PlannerCalled,
-    ReplanEnded,
-    ReplanStarted,
-    RunEnded,
     Spliced,
 )
-from dagrun.model.outcome import Decision, Outcome, Recovery, State, Status
+from dagrun.model.outcome import Decision, Outcome, Recovery, State
 from dagrun.model.patch import Consequence
 from dagrun.model.usage import ModelUse
 from dagrun.observe.progress import ProgressTable
 from dagrun.observe.summary import spending_words, summarise
-from dagrun.observe.timeline import PLANNER, draw_timeline, read_timeline
 from dagrun.testing import run_virtual
 from test_progress import drawn, table_of
 
@@ -129,60 +124,3 @@ def test_summary_of_a_run_names_what_it_has_cost() -> None:
         return summarise(await dagrun.run(dagrun.Plan(steps=[dagrun.Step(id="a", tool="dear")]), tools=[dear]))
 
     assert run_virtual(main).endswith("1,000 tokens, cost 0.125)")
-
-
-# The timeline --------------------------------------------------------------------------------------------------------
-
-DRAFTED: list[Event] = [
-    START,
-    spliced("a", 2),
-    started("a", 2),
-    spliced("b", 4),
-    started("b", 4),
-    DraftEnded(0, 6, "applied", "2 steps"),
-    ended("a", 8),
-    ended("b", 10),
-    RunEnded(0, 10, Status.SUCCEEDED, ""),
-]
-
-
-def test_planner_has_a_bar_while_it_writes_and_its_steps_are_no_changes() -> None:
-    timeline = read_timeline(DRAFTED)
-
-    assert [(bar.row, bar.started, bar.ended, bar.is_good) for bar in timeline.bars] == [
-        (PLANNER, 0.0, 6, True),
-        ("a", 2, 8, True),
-        ("b", 4, 10, True),
-    ]
-    assert timeline.changes == ()
-    assert draw_timeline(timeline, 40, is_ascii=True)[1:] == [
-        "(planner)     ----------------",
-        "a                  ================",
-        "b                       ================",
-    ]
-
-
-def test_refused_draft_is_marked_and_the_better_one_is_a_change() -> None:
-    events: list[Event] = [
-        START,
-        spliced("a", 2),
-        started("a", 2),
-        DraftEnded(0, 4, "refused", "a cycle"),
-        ReplanStarted(0, 4, 0, ("",)),
-        spliced("b", 6),
-        ReplanEnded(0, 6, 0, "applied", "", ("",)),
-        ended("a", 8),
-        RunEnded(0, 8, Status.SUCCEEDED, ""),
-    ]
-
-    timeline = read_timeline(events)
-
-    planner = [(bar.started, bar.ended, bar.is_good) for bar in timeline.bars if bar.row == PLANNER]
-    assert planner == [(0.0, 4, False), (4, 6, True)]
-    assert [(change.at, change.asked_at, change.ran_on) for change in timeline.changes] == [(6, 4, ("a",))]
-
-
-def test_draft_that_never_ended_goes_on_to_the_end() -> None:
-    timeline = read_timeline(DRAFTED[:5])
-
-    assert (timeline.bars[0].row, timeline.bars[0].ended) == (PLANNER, 4)

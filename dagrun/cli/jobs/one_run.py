@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dagrun.cli.jobs.execute import both, execute, exit_code_of
-from dagrun.cli.jobs.job import Job, OnEvent, Reporting, ResumeOrRetry
+from dagrun.cli.jobs.job import Job, OnEvent, Reporting
 from dagrun.cli.records.output_folder import RunFolder, run_folder, write_whole
 from dagrun.cli.setup.plans import plan_text
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, coloured, columns_of, is_ascii, printable, to_json
 from dagrun.cli.terminal.user_errors import BadInput, problem_lines
 from dagrun.errors import first_lines
-from dagrun.model.event import Event
 from dagrun.model.outcome import State, Status
 from dagrun.model.value import decode_or_reason
 from dagrun.observe.summary import summarise, warnings_of
@@ -80,9 +79,6 @@ class OneRun:
         self._as_json: bool = flags["as_json"]
         self._is_quiet: bool = flags["quiet"]
         self._level = log_level(flags)
-        # Kept only if they are drawn at the end.
-        past = job.plan.past.events if isinstance(job.plan, ResumeOrRetry) and job.plan.verb == "resume" else ()
-        self._seen: list[Event] | None = list(past) if flags.get("timeline") else None
         self._is_traced: bool = flags.get("trace", False)
         self._lines = _event_lines(data, job) if flags["events"] else None
         self._report = _report_file(flags["report"]) if flags.get("report") else None
@@ -124,8 +120,7 @@ class OneRun:
 
     def _observer(self) -> OnEvent | None:
         lines = self._lines.on_event if self._lines is not None else None
-        observer = lines if self._next_steps is None else both(self._next_steps.on_event, lines)
-        return observer if self._seen is None else both(self._seen.append, observer)
+        return lines if self._next_steps is None else both(self._next_steps.on_event, lines)
 
     def _code_of(self, result: RunResult) -> int:
         """Return the exit code; a call in doubt outranks a signal and a wait for people."""
@@ -149,11 +144,14 @@ class OneRun:
             self._data.json(record)
         else:
             self._answer(result)
-        if self._seen is not None:
+        if self._flags.get("timeline"):
             from dagrun.observe.timeline import read_timeline, timeline_page
+            from dagrun.observe.view.document import view_of
 
             width = min(120, columns_of(sys.stderr))
-            for line in timeline_page(read_timeline(self._seen), width, is_ascii=is_ascii(sys.stderr)):
+            for line in timeline_page(
+                read_timeline(view_of(result, values="none")), width, is_ascii=is_ascii(sys.stderr)
+            ):
                 self._say(line)
         if not self._is_quiet or result.status is not Status.SUCCEEDED:
             self._summarise(result)

@@ -25,6 +25,7 @@ from dagrun.observe.run_standing import Stand, Standing, standing_of
 from dagrun.observe.run_summary import count_events
 from dagrun.observe.summary import spending_words
 from dagrun.observe.timeline import read_timeline, timeline_page
+from dagrun.observe.view.document import view_of
 
 _MAX_ENTRIES: Final = 2_000
 _MAX_VALUE: Final = 2_000  # characters
@@ -84,7 +85,7 @@ def show_run(
 
 
 def _show_timeline(past: Replayed, data: Data, width: int, *, as_json: bool) -> None:
-    drawn = read_timeline(past.events)
+    drawn = read_timeline(view_of(past, values="none"))
     if as_json:
         data.json({"schema_version": SCHEMA_VERSION, "run_id": past.run_id, "timeline": drawn.as_dict()})
     else:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import dagrun_tools
-from dagrun import Event, Planner, Policy, RunResult, Toolbox, check
-from dagrun.cli.jobs.execute import Executed, both, execute
+from dagrun import Planner, Policy, RunResult, Toolbox, check
+from dagrun.cli.jobs.execute import Executed, execute
 from dagrun.cli.jobs.job import Job, Reporting
 from dagrun.cli.records.output_folder import RunFolder, run_folder
 from dagrun.cli.setup.plans import scheduled
@@ -48,7 +47,6 @@ def carry_out(
     mode: Mode = "parallel",
     latency: float | None = None,
     planner: Planner | None = None,
-    on_event: Callable[[Event], object] | None = None,
 ) -> Executed:
     """Run a plan in *output*, with sources of its own, and save its result there.
 
@@ -58,13 +56,12 @@ def carry_out(
         mode: How the steps are scheduled.
         latency: Seconds that an answer of a source takes; `None` for the usual ones.
         planner: The planner that is asked when a step fails; `None` for none.
-        on_event: Called with each event.
     """
     with serving(latency) as server, run_folder(output) as folder:
         inputs = {"server": server.url}
         checked = check(plan, toolbox(), policy=policy_of(server.server_port), inputs=inputs)
         job = Job(plan=scheduled(checked, mode), inputs=inputs, artifacts=folder.artifacts, planner=planner)
-        watch = on_event if is_drawable(sys.stderr) else both(StepLines().on_event, on_event)
+        watch = None if is_drawable(sys.stderr) else StepLines().on_event
         return execute(job, Reporting(on_result=lambda result: save_run(result, folder), on_event=watch))
 
 

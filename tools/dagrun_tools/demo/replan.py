@@ -9,9 +9,10 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
 
-from dagrun import Event, RunResult
+from dagrun import RunResult
 from dagrun.cli.jobs.execute import Executed
 from dagrun.observe.timeline import Timeline, read_timeline, timeline_page
+from dagrun.observe.view.document import view_of
 from dagrun_tools.demo.demo_run import carry_out, files_in, packaged
 from dagrun_tools.demo.mapping_planner import MappingPlanner
 
@@ -48,9 +49,8 @@ def run_replan(output: Path) -> tuple[Executed, Timeline]:
     """Run the plan of the demo on the changed source, with a planner that knows the repair."""
     output.mkdir(parents=True, exist_ok=True)
     write_renamed_source(output)
-    events: list[Event] = []
-    ran = carry_out(renamed_plan(), output, latency=LATENCY, planner=MappingPlanner(), on_event=events.append)
-    return ran, read_timeline(events)
+    ran = carry_out(renamed_plan(), output, latency=LATENCY, planner=MappingPlanner())
+    return ran, read_timeline(view_of(ran.result, values="none"))
 
 
 def replan_facts(result: RunResult, timeline: Timeline, output: Path) -> dict[str, Any]:
