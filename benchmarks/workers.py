@@ -23,10 +23,10 @@ import dagrun
 import postgres_server
 import worker_process
 from dagrun import Plan, PostgresJournal, Step
-from dagrun.journal.queue import QueueStanding
+from dagrun.journal.queue import QueueStatus
 from dagrun.model.event import RunResumed, RunStarted
 
-OPEN = [QueueStanding.QUEUED, QueueStanding.RUNNING]
+OPEN = [QueueStatus.QUEUED, QueueStatus.RUNNING]
 PLAN = Plan(
     steps=[
         Step(id="look", tool="look"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dagrun.api.preloading import preload
     from dagrun.api.replaying import Replayed, replay
     from dagrun.api.submitting import cancel, follow, requeue, submit
-    from dagrun.api.worker import ClaimNews, Worker
+    from dagrun.api.worker import ClaimEvent, Worker
     from dagrun.checks.checked_plan import CheckedPlan
     from dagrun.checks.tool_advice import check_tools
     from dagrun.critics.agreement import AgreementCritic
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
         WrongRecordKey,
     )
     from dagrun.evaluate.comparison.compare import compare
-    from dagrun.evaluate.comparison.comparison import WayComparison
-    from dagrun.evaluate.comparison.ways import Way
+    from dagrun.evaluate.comparison.comparison import VariantComparison
+    from dagrun.evaluate.comparison.variants import RunVariant
     from dagrun.evaluate.learning.memory_planner import MemoryPlanner
     from dagrun.evaluate.metrics.metrics import Metrics
     from dagrun.evaluate.metrics.read_runs import metrics
@@ -125,20 +125,20 @@ if TYPE_CHECKING:
     from dagrun.model.executor import Executor, StillRunning, ToolCall, WorkerDied, WorkerLost
     from dagrun.model.flow.boundary import EndorseRule, Flow, GuardRule
     from dagrun.model.flow.marks import GuardedCall, guarded
-    from dagrun.model.journal import Durability, Journal, RemembersDurations, Tape
+    from dagrun.model.journal import Durability, Journal, RunLog, SupportsDurations
     from dagrun.model.outcome import State, Status, TriggerKind
     from dagrun.model.patch import Add, Consequence, Drop, Patch, Replace, Rewire
     from dagrun.model.plan import Plan, RetryRule, Step
     from dagrun.model.planner import (
         NOTES,
-        Before,
         Brief,
+        EarlierPlanner,
+        FallbackPlanner,
         HandOn,
         Notes,
         PastRequest,
         Planner,
         Refusal,
-        Rung,
         StepView,
         Trigger,
     )
@@ -153,9 +153,9 @@ if TYPE_CHECKING:
     from dagrun.model.value import Artifact, Unavailable
     from dagrun.model_tools.agent_tool import agent_tool
     from dagrun.model_tools.llm_tool import llm_tool
-    from dagrun.observe.faces import report, show
+    from dagrun.observe.presenters import report, show
     from dagrun.observe.tracing import Tracing
-    from dagrun.planners.ladder import EnsemblePlanner, Ladder, PersonPlanner
+    from dagrun.planners.fallback_chain import EnsemblePlanner, FallbackChain, PersonPlanner
     from dagrun.planners.model_planner import ModelPlanner
     from dagrun.planners.provider_planners import AnthropicPlanner, OpenAIPlanner
     from dagrun.planners.route_files import read_routes
@@ -176,12 +176,12 @@ if TYPE_CHECKING:
 
 # The public names by module. Each is imported on first use (PEP 562), so that `import dagrun` costs only what is used.
 _NAMES = {
-    "dagrun.observe.faces": "report show",
+    "dagrun.observe.presenters": "report show",
     "dagrun.api": "Engine check draft resume retry run run_sync start",
     "dagrun.api.preloading": "preload",
     "dagrun.api.replaying": "Replayed replay",
     "dagrun.api.submitting": "cancel follow requeue submit",
-    "dagrun.api.worker": "ClaimNews Worker",
+    "dagrun.api.worker": "ClaimEvent Worker",
     "dagrun.critics.agreement": "AgreementCritic",
     "dagrun.critics.counts": "CountCritic",
     "dagrun.critics.rubric": "RubricCritic",
@@ -189,8 +189,8 @@ _NAMES = {
     "dagrun.critics.schemas": "SchemaCritic",
     "dagrun.decide.durations": "Durations",
     "dagrun.evaluate.comparison.compare": "compare",
-    "dagrun.evaluate.comparison.comparison": "WayComparison",
-    "dagrun.evaluate.comparison.ways": "Way",
+    "dagrun.evaluate.comparison.comparison": "VariantComparison",
+    "dagrun.evaluate.comparison.variants": "RunVariant",
     "dagrun.evaluate.learning.memory_planner": "MemoryPlanner",
     "dagrun.evaluate.metrics.metrics": "Metrics",
     "dagrun.evaluate.metrics.read_runs": "metrics",
@@ -236,7 +236,7 @@ _NAMES = {
     ),
     "dagrun.model.flow.boundary": "EndorseRule Flow GuardRule",
     "dagrun.model.flow.marks": "GuardedCall guarded",
-    "dagrun.model.journal": "Durability Journal RemembersDurations Tape",
+    "dagrun.model.journal": "Durability Journal SupportsDurations RunLog",
     "dagrun.model.outcome": "State Status TriggerKind",
     "dagrun.model.patch": "Add Consequence Drop Patch Replace Rewire",
     "dagrun.model.plan": "Plan RetryRule Step",
@@ -252,7 +252,7 @@ _NAMES = {
     "dagrun.model.critic": "SOURCES Critic Verdict",
     "dagrun.observe.tracing": "Tracing",
     "dagrun.planners.provider_planners": "AnthropicPlanner OpenAIPlanner",
-    "dagrun.planners.ladder": "EnsemblePlanner Ladder PersonPlanner",
+    "dagrun.planners.fallback_chain": "EnsemblePlanner Ladder PersonPlanner",
     "dagrun.planners.model_planner": "ModelPlanner",
     "dagrun.planners.route_model": "ModelChooser",
     "dagrun.planners.route_files": "read_routes",
@@ -289,7 +289,6 @@ __all__ = [
     "AttemptEnded",
     "AttemptStarted",
     "Batch",
-    "Before",
     "Brief",
     "Budget",
     "CannotPlan",
@@ -297,7 +296,7 @@ __all__ = [
     "Cassette",
     "CeilingNear",
     "CheckedPlan",
-    "ClaimNews",
+    "ClaimEvent",
     "Condition",
     "ConfidenceReported",
     "Consequence",
@@ -310,6 +309,7 @@ __all__ = [
     "Drop",
     "Durability",
     "Durations",
+    "EarlierPlanner",
     "Effect",
     "EndorseRule",
     "Engine",
@@ -317,6 +317,8 @@ __all__ = [
     "Event",
     "Executor",
     "ExecutorFailed",
+    "FallbackChain",
+    "FallbackPlanner",
     "Flow",
     "Form",
     "Gap",
@@ -332,7 +334,6 @@ __all__ = [
     "JournalDamaged",
     "JournalError",
     "JournalFailed",
-    "Ladder",
     "LanguageModel",
     "MemoryJournal",
     "MemoryPlanner",
@@ -375,7 +376,6 @@ __all__ = [
     "RayExecutor",
     "RecordRefused",
     "Refusal",
-    "RemembersDurations",
     "Replace",
     "ReplanEnded",
     "ReplanRequested",
@@ -396,6 +396,7 @@ __all__ = [
     "RunExists",
     "RunFailed",
     "RunHeld",
+    "RunLog",
     "RunNotFound",
     "RunReopened",
     "RunResult",
@@ -403,7 +404,7 @@ __all__ = [
     "RunStarted",
     "RunStopping",
     "RunSuspended",
-    "Rung",
+    "RunVariant",
     "SQLiteJournal",
     "SchemaCritic",
     "Secret",
@@ -423,7 +424,7 @@ __all__ = [
     "StepView",
     "StepwisePlanner",
     "StillRunning",
-    "Tape",
+    "SupportsDurations",
     "Tool",
     "ToolCall",
     "ToolContext",
@@ -438,9 +439,8 @@ __all__ = [
     "UnknownTool",
     "Usage",
     "Variant",
+    "VariantComparison",
     "Verdict",
-    "Way",
-    "WayComparison",
     "Worker",
     "WorkerDied",
     "WorkerLost",

@@ -17,12 +17,12 @@ from anyio.abc import TaskGroup
 
 from dagrun.api import preloading
 from dagrun.api.checking import AnyPlan, CheckedPlans, check, first_plan, with_executors
-from dagrun.api.learned_durations import Memory
+from dagrun.api.learned_durations import LearnedDurations
 from dagrun.api.options import ResumeOptions, RetryOptions, lists_options, run_options
 from dagrun.api.record_opening import (
     Descent,
-    held_tape,
-    new_tape,
+    held_run_log,
+    new_run_log,
     opening_of,
     sealer_of,
     traceparent_of,
@@ -34,15 +34,15 @@ from dagrun.decide.hedging import HedgeShare
 from dagrun.decide.interrupts import interrupt_in
 from dagrun.errors import ContractError, PlanRefused, ValueRefused, ValueTooLarge
 from dagrun.executors.executors import Executors
-from dagrun.faces import face
 from dagrun.graph.budget import Budget
 from dagrun.graph.caps import Cap
 from dagrun.model.event import Opening
 from dagrun.model.executor import Executor
-from dagrun.model.journal import Journal, Tape
+from dagrun.model.journal import Journal, RunLog
 from dagrun.model.policy import Policy
 from dagrun.model.tracing import RunFacts, RunTracer, Traces
 from dagrun.model.value import Stored, encode, to_json
+from dagrun.presenters import face
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.large_plans import MANY, aside, full_collections_put_off, weight_of
 from dagrun.runtime.record.observers import Callback
@@ -50,7 +50,7 @@ from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 from dagrun.runtime.run_options import Inputs, RunOptions
 from dagrun.runtime.run_setup import MAX_CACHE_BYTES, CallSettings, OpenRecord, RunSetup, SharedByRuns, build_large
-from dagrun.runtime.steps.endings import learns
+from dagrun.runtime.steps.attempt_completion import learns
 
 if TYPE_CHECKING:
     from dagrun.api.retrying import TakenOver
@@ -88,7 +88,7 @@ class Engine:
             a limit on running steps makes the order matter, or slow calls are hedged. A step without an estimate then
             counts with the median of its tool, when the longest remaining path is started first. The medians are read
             when a run begins; durations that it adds count in later runs, and do not change its own order. A journal
-            that is a `RemembersDurations` keeps them from one process to the next.
+            that is a `SupportsDurations` keeps them from one process to the next.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Engine:
         if max_running is not None and max_running < 1:
             raise ContractError(f"max_running must be at least 1, got {max_running}")
         self.policy = policy
-        self._memory = Memory(durations)
+        self._memory = LearnedDurations(durations)
         self.durations = self._memory.durations
         cap = Cap(max_running) if max_running is not None else None
         self._shared = SharedByRuns(
@@ -189,27 +189,27 @@ class Engine:
         """Resume a run in this engine; see `dagrun.resume`."""
         return self._resume(run_id, options, None)
 
-    def resume_held(self, tape: Tape, options: ResumeOptions) -> AbstractAsyncContextManager[Run]:
+    def resume_held(self, run_log: RunLog, options: ResumeOptions) -> AbstractAsyncContextManager[Run]:
         """Resume a run whose record the caller has opened, as a worker has, and closes after the run.
 
         Args:
-            tape: The record.
+            run_log: The record.
             options: Those of `resume`.
         """
-        return self._resume(tape.run_id, options, tape)
+        return self._resume(run_log.run_id, options, run_log)
 
     @asynccontextmanager
-    async def _resume(self, run_id: str, options: ResumeOptions, held: Tape | None) -> AsyncIterator[Run]:
-        from dagrun.api.resuming import taken_up
+    async def _resume(self, run_id: str, options: ResumeOptions, held: RunLog | None) -> AsyncIterator[Run]:
+        from dagrun.api.resuming import opened_for_resume
 
         self._must_be_open()
         named = self._executors.named(options.get("executors"))
         options = self._with_deps(options)
-        async with taken_up(run_id, options, named, self.policy, held) as past:
-            plan, tape = with_executors(past.plan, named, is_begun=True), past.record.tape
+        async with opened_for_resume(run_id, options, named, self.policy, held) as past:
+            plan, run_log = with_executors(past.plan, named, is_begun=True), past.record.run_log
             journal = self._teacher(options["journal"], plan)
             await self._memory.recall(journal)
-            folder = ArtifactFolder(past.options["artifacts"] or tape.artifacts)
+            folder = ArtifactFolder(past.options["artifacts"] or run_log.artifacts)
             earlier = traceparent_of(past.events)
             tracer = self._tracer(past.options, plan, run_id, earlier=earlier, relation="resumes")
             setup = RunSetup(
@@ -268,7 +268,7 @@ class Engine:
         async with _recorded(run_id, checked, inputs, options, taken_over) as record:
             journal = self._teacher(options["journal"], checked)
             await self._memory.recall(journal)
-            folder = ArtifactFolder(options["artifacts"] or (record.tape.artifacts if record is not None else None))
+            folder = ArtifactFolder(options["artifacts"] or (record.run_log.artifacts if record is not None else None))
             setup = RunSetup(
                 plan=checked,
                 inputs=inputs,
@@ -364,7 +364,7 @@ def _recorded(
     """Open the record of a new run; `None` without a journal, as a generator around every run would cost time."""
     if options["journal"] is None:
         return _NOTHING
-    # Before there is a tape: what is refused here must not leave a run without records, whose name is taken.
+    # Before there is a run log: what is refused here must not leave a run without records, whose name is taken.
     descent = Descent(parent="", root=run_id) if taken_over is None else taken_over.descent
     opening, sealer = opening_of(checked, inputs, descent, options), sealer_of(options, run_id)
     return _open_record(run_id, options["journal"], opening, None if sealer is None else sealer.seal)
@@ -374,8 +374,8 @@ def _recorded(
 async def _open_record(
     run_id: str, journal: Journal, opening: Opening, seal: Callable[[bytes], str] | None
 ) -> AsyncIterator[OpenRecord]:
-    async with held_tape(partial(new_tape, journal, run_id)) as tape:
-        yield OpenRecord(tape, opening, seal)
+    async with held_run_log(partial(new_run_log, journal, run_id)) as run_log:
+        yield OpenRecord(run_log, opening, seal)
 
 
 def _watched(running: Run, options: RunOptions, tracer: RunTracer | None) -> None:

@@ -11,7 +11,7 @@ from weakref import WeakSet
 import anyio
 
 from dagrun.decide.durations import Durations
-from dagrun.model.journal import Journal, RemembersDurations
+from dagrun.model.journal import Journal, SupportsDurations
 from dagrun.runtime.run import Run
 
 _LOG: Final = logging.getLogger("dagrun.run")
@@ -20,7 +20,7 @@ _LOG: Final = logging.getLogger("dagrun.run")
 _PATIENCE: Final = 5.0  # seconds
 
 
-class Memory:
+class LearnedDurations:
     """The durations of one engine. A fault of a journal is only logged: a run works without durations.
 
     Args:
@@ -30,12 +30,12 @@ class Memory:
     def __init__(self, durations: Durations | None) -> None:
         self.durations = Durations() if durations is None else durations
         self._is_given = durations is not None  # then they may already include what a journal keeps
-        self._asked: WeakSet[RemembersDurations] = WeakSet()
+        self._asked: WeakSet[SupportsDurations] = WeakSet()
         self._lock = anyio.Lock()
 
     async def recall(self, journal: Journal | None) -> None:
         """Add the durations that *journal* keeps, if it keeps any and was not asked before."""
-        if journal is None or self._is_given or not isinstance(journal, RemembersDurations):
+        if journal is None or self._is_given or not isinstance(journal, SupportsDurations):
             return  # without a journal in most cases
         async with self._lock:  # a run that starts at the same time must not begin without them
             try:
@@ -60,14 +60,14 @@ class Memory:
             yield
         finally:
             new = running.learned
-            if new is not None and len(new) and isinstance(journal, RemembersDurations):
+            if new is not None and len(new) and isinstance(journal, SupportsDurations):
                 with anyio.move_on_after(_PATIENCE, shield=True) as scope:
                     await _keep(journal, new)
                 if scope.cancelled_caught:
                     _LOG.warning("how long calls took is not kept: the journal did not take it within %g s", _PATIENCE)
 
 
-async def _keep(journal: RemembersDurations, new: Durations) -> None:
+async def _keep(journal: SupportsDurations, new: Durations) -> None:
     try:
         await journal.keep_durations(new.as_dict())
     except Exception as error:  # noqa: BLE001

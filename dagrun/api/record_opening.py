@@ -18,7 +18,7 @@ from dagrun.checks.tool_contracts import contract_of, opening_differences, polic
 from dagrun.errors import CannotResume, ContractError, JournalDamaged, RunExists, RunHeld, RunNotFound, shorten
 from dagrun.model.codec.event_codec import events_of, marks_of
 from dagrun.model.event import Event, Opening, RunResumed, RunStarted
-from dagrun.model.journal import Journal, Line, Tape
+from dagrun.model.journal import Journal, Line, RunLog
 from dagrun.model.outcome import Outcome, State
 from dagrun.model.policy import Policy
 from dagrun.model.toolbox import Toolbox
@@ -220,7 +220,7 @@ def _contracts(toolbox: Toolbox) -> dict[str, dict[str, Any]]:
 
 
 @asynccontextmanager
-async def held_tape(take: Callable[[], Awaitable[Tape]]) -> AsyncIterator[Tape]:
+async def held_run_log(take: Callable[[], Awaitable[RunLog]]) -> AsyncIterator[RunLog]:
     """Hold the record of a run open for as long as the body runs.
 
     A journal may take the run in a thread, or on a server. If the code around is cancelled meanwhile, the run is taken
@@ -230,7 +230,7 @@ async def held_tape(take: Callable[[], Awaitable[Tape]]) -> AsyncIterator[Tape]:
     Args:
         take: Creates the record, or opens it.
     """
-    taken: list[Tape] = []
+    taken: list[RunLog] = []
 
     async def work() -> None:
         taken.append(await take())
@@ -239,8 +239,8 @@ async def held_tape(take: Callable[[], Awaitable[Tape]]) -> AsyncIterator[Tape]:
         await _alone(work)
         yield taken[0]
     finally:
-        for tape in taken:
-            await _alone(tape.aclose)
+        for run_log in taken:
+            await _alone(run_log.aclose)
 
 
 async def _alone(work: Callable[[], Awaitable[None]]) -> None:
@@ -266,7 +266,7 @@ async def _alone(work: Callable[[], Awaitable[None]]) -> None:
         del failure  # its traceback leads back to this frame
 
 
-async def new_tape(journal: Journal, run_id: str) -> Tape:
+async def new_run_log(journal: Journal, run_id: str) -> RunLog:
     """Create the record of a new run.
 
     A process that was killed, or a host that was cancelled, may have left a record without any event: nothing of that
@@ -286,12 +286,12 @@ async def new_tape(journal: Journal, run_id: str) -> Tape:
         try:
             if await journal.read(run_id):
                 raise
-            tape = await journal.open(run_id)
+            run_log = await journal.open(run_id)
         except (RunHeld, RunNotFound, JournalDamaged):
-            tape = None
-        if tape is None:
+            run_log = None
+        if run_log is None:
             raise
-        if tape.lines:  # its owner has begun meanwhile, and has ended
-            await tape.aclose()
+        if run_log.lines:  # its owner has begun meanwhile, and has ended
+            await run_log.aclose()
             raise
-        return tape
+        return run_log

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dagrun.api.options import ResumeOptions, must_fit
-from dagrun.api.record_opening import Present, held_tape, last_opening, present_of, sealer_of, whole_events
+from dagrun.api.record_opening import Present, held_run_log, last_opening, present_of, sealer_of, whole_events
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.tool_contracts import check_recorded_plan
 from dagrun.errors import CannotResume, JournalDamaged
 from dagrun.model.contracts.deps import deps_from
 from dagrun.model.event import Event, Opening, RunEnded, RunResumed, RunStarted
 from dagrun.model.executor import Executor
-from dagrun.model.journal import Tape
+from dagrun.model.journal import RunLog
 from dagrun.model.outcome import Status
 from dagrun.model.policy import Policy
 from dagrun.model.secrets.secret import secrets_from
@@ -73,12 +73,12 @@ class Past:
 
 
 @asynccontextmanager
-async def taken_up(
+async def opened_for_resume(
     run_id: str,
     options: ResumeOptions,
     executors: Mapping[str, Executor],
     policy: Policy | None,
-    held: Tape | None = None,
+    held: RunLog | None = None,
 ) -> AsyncIterator[Past]:
     """Hold the record of a run, and keep other processes from it, for as long as the body runs.
 
@@ -94,19 +94,19 @@ async def taken_up(
     """
     must_fit(options, ResumeOptions, "resume")
     take = partial(options["journal"].open, run_id, steal=options.get("steal", False))
-    async with held_tape(take) if held is None else nullcontext(held) as tape:
+    async with held_run_log(take) if held is None else nullcontext(held) as run_log:
         sealer = sealer_of(options, run_id)
-        events = whole_events(run_id, tape.lines, sealer, "resumed")
+        events = whole_events(run_id, run_log.lines, sealer, "resumed")
         _must_be_open(events)
         recorded = last_opening(events)
         now = present_of(recorded, options, executors, policy, f"run {run_id} cannot go on as it is")
         if now.policy.release_outputs:
-            tape.lines = ()  # they hold every value of the run, and have been read
+            run_log.lines = ()  # they hold every value of the run, and have been read
         first, opening = _first_opening(events), now.opening(recorded)
         plan = _plan_of(first, opening, now, options)
         chosen = with_defaults({**options, "seed": recorded.seed})
         seal = None if sealer is None else sealer.seal
-        yield Past(events, plan, first.inputs, OpenRecord(tape, opening, seal), chosen, now.differences)
+        yield Past(events, plan, first.inputs, OpenRecord(run_log, opening, seal), chosen, now.differences)
 
 
 def _must_be_open(events: Sequence[Event]) -> None:

@@ -18,8 +18,8 @@ from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, JournalFailed
-from dagrun.graph.fans import EACH, needed, source_of
 from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.mapped_steps import EACH, needed, source_of
 from dagrun.graph.node import Node
 from dagrun.graph.patches.guards import guards_to_keep
 from dagrun.graph.reopen import doubtful

@@ -16,7 +16,7 @@ import anyio
 from dagrun.api.checking import AnyPlan, CheckedPlans, first_plan, toolbox_of
 from dagrun.api.engine import stored_inputs
 from dagrun.api.options import SubmitOptions, lists_options, must_fit, must_make_sense
-from dagrun.api.record_opening import Descent, held_tape, opening_of, sealer_of
+from dagrun.api.record_opening import Descent, held_run_log, opening_of, sealer_of
 from dagrun.checks.checked_plan import CheckedPlan, empty_plan
 from dagrun.errors import AnswerRefused, ContractError, RunHeld, RunNotFound
 from dagrun.journal.following import RecordFollower
@@ -33,10 +33,10 @@ from dagrun.model.event import (
     RunStopping,
     RunSuspended,
 )
-from dagrun.model.journal import Held, Journal, MarksRecords
+from dagrun.model.journal import Held, Journal, SupportsVersions
 from dagrun.model.outcome import Status
 from dagrun.model.policy import Policy
-from dagrun.model.question import Answer, AnswerLetter, ControlLetter, standing
+from dagrun.model.question import Answer, AnswerMessage, ControlMessage, standing
 from dagrun.model.redaction.records import as_shown, redactor_of
 from dagrun.model.secrets.secret import NO_SECRETS, secrets_from
 from dagrun.model.value import to_json
@@ -153,7 +153,7 @@ async def cancel(run_id: str, *, journal: Journal, reason: str = "", by: str = "
         # A letter counts only for the process that has written the last record: one that has resumed needs another.
         if is_held and (is_due or any(isinstance(event, RunResumed) for event in events)):
             is_due = False
-            order = ControlLetter(key=key, control="cancel", after=follower.seq, reason=reason, by=by or "the host")
+            order = ControlMessage(key=key, control="cancel", after=follower.seq, reason=reason, by=by or "the host")
             await journal.post(run_id, order.model_dump_json().encode())
         await follower.wait()
 
@@ -193,7 +193,7 @@ async def leave_answer(journal: Journal, run_id: str, question: str, answer: Ans
         AnswerRefused: The question was answered already, and the message says how; or it needs no answer any more.
         RunNotFound: There is no such run.
     """
-    letter = AnswerLetter.of(question, answer, await journal.answer_key(run_id))
+    letter = AnswerMessage.of(question, answer, await journal.answer_key(run_id))
     await journal.post(run_id, letter.model_dump_json().encode())
     follower, closed, until = RecordFollower(journal, run_id), None, anyio.current_time() + seconds
     while True:
@@ -216,7 +216,7 @@ async def held_run(journal: Journal, run_id: str) -> Held:
     Raises:
         RunNotFound: There is no such run.
     """
-    if isinstance(journal, MarksRecords):
+    if isinstance(journal, SupportsVersions):
         return await journal.held(run_id)
     found = [held for held in await journal.runs() if held.run_id == run_id]
     if not found:
@@ -227,19 +227,19 @@ async def held_run(journal: Journal, run_id: str) -> Held:
 async def _stop_on_record(run_id: str, journal: Journal, reason: str, by: str) -> bool:
     """Record the early end of a run that no process holds; return false if a process holds it now."""
     try:
-        async with held_tape(partial(journal.open, run_id)) as tape:
-            events = events_of(run_id, tape.lines)
+        async with held_run_log(partial(journal.open, run_id)) as run_log:
+            events = events_of(run_id, run_log.lines)
             last = events[-1]
             if isinstance(last, RunEnded | RunStopping):
                 return isinstance(last, RunStopping)  # it has ended just now: the next look sees it; or is being ended
-            order = ControlLetter(control="cancel", after=1, reason=reason, by=by or "the host")
+            order = ControlMessage(control="cancel", after=1, reason=reason, by=by or "the host")
             seq, redactor = last.seq + 1, redactor_of(events)
             if isinstance(last, RunSuspended):  # nothing else may follow on it
-                tape.append(encode(RunResumed(seq, last.at, time.time())))
+                run_log.append(encode(RunResumed(seq, last.at, time.time())))
                 seq += 1
             text = order.text if redactor is None else redactor.text(order.text)
-            tape.append(encode(RunStopping(seq, last.at, Status.CANCELLED, text)))
-            await tape.durable()
+            run_log.append(encode(RunStopping(seq, last.at, Status.CANCELLED, text)))
+            await run_log.durable()
     except RunHeld:
         return False
     return True

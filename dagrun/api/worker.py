@@ -11,10 +11,10 @@ import anyio
 
 from dagrun.api.engine import Engine
 from dagrun.api.options import ResumeOptions, must_fit
-from dagrun.api.record_opening import held_tape, last_opening
+from dagrun.api.record_opening import held_run_log, last_opening
 from dagrun.api.submitting import build_of, queue_of
 from dagrun.errors import CannotResume, ContractError, JournalFailed, OwnerLost, short_repr, shorten
-from dagrun.journal.queue import ClaimedTape, QueueStanding, Wanted, standing_after
+from dagrun.journal.queue import ClaimedRunLog, QueueStatus, Wanted, standing_after
 from dagrun.model.codec.event_codec import events_of
 from dagrun.model.outcome import Status
 from dagrun.runtime.run import Run
@@ -22,13 +22,13 @@ from dagrun.runtime.run import Run
 _LOG: Final = logging.getLogger("dagrun.run")
 _MOST_REASON: Final = 2_000  # characters
 _STOPS: Final = "its worker stops"
-_Tell: TypeAlias = Callable[[QueueStanding | None, Status | None, str], object]
+_Tell: TypeAlias = Callable[[QueueStatus | None, Status | None, str], object]
 _LONGEST_UNFIT: Final = 1e9  # seconds: a server must be able to count back from now
 _PAUSE: Final = 1.0  # seconds before the next try, when the store does not answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimNews:
+class ClaimEvent:
     """An event about a run that a worker has claimed.
 
     Attributes:
@@ -43,7 +43,7 @@ class ClaimNews:
     __repr__ = short_repr
 
     run_id: str
-    standing: QueueStanding | None
+    standing: QueueStatus | None
     status: Status | None = None
     reason: str = ""
     seconds: float = 0.0
@@ -79,7 +79,7 @@ class Worker:
         at_once: int = 20,
         max_takeovers: int = 3,
         unfit_after: float = 3600.0,
-        on_claim: Callable[[ClaimNews], object] | None = None,
+        on_claim: Callable[[ClaimEvent], object] | None = None,
         **options: Unpack[ResumeOptions],
     ) -> None:
         must_fit(options, ResumeOptions, "a worker")
@@ -119,37 +119,37 @@ class Worker:
         for run in self._runs:
             run.suspend(_STOPS)
 
-    async def _next(self) -> ClaimedTape:
+    async def _next(self) -> ClaimedRunLog:
         """Wait for the next run."""
         while True:
             wanted = replace(self._wanted, refused=dict(self._refused))
             try:
-                tape = await self._queue.claim(wanted)
-                if tape is not None:
-                    return tape
+                run_log = await self._queue.claim(wanted)
+                if run_log is not None:
+                    return run_log
                 await self._queue.wait(wanted)
             except JournalFailed as error:
                 _LOG.warning("no run can be claimed now: %s", error)
                 await anyio.sleep(_PAUSE)
 
-    async def _carry_out(self, claimed: ClaimedTape) -> None:
+    async def _carry_out(self, claimed: ClaimedRunLog) -> None:
         began = anyio.current_time()
 
-        async def take() -> ClaimedTape:
+        async def take() -> ClaimedRunLog:
             return claimed
 
-        def tell(standing: QueueStanding | None, status: Status | None = None, reason: str = "") -> None:
+        def tell(standing: QueueStatus | None, status: Status | None = None, reason: str = "") -> None:
             if self._on_claim is not None:
                 seconds, run_id = anyio.current_time() - began, claimed.run_id
-                news = ClaimNews(run_id=run_id, standing=standing, status=status, reason=reason, seconds=seconds)
+                news = ClaimEvent(run_id=run_id, standing=standing, status=status, reason=reason, seconds=seconds)
                 self._on_claim(news)
 
-        releases: list[tuple[QueueStanding | None, Status | None, str]] = []
+        releases: list[tuple[QueueStatus | None, Status | None, str]] = []
         try:
-            async with held_tape(take):
-                tell(QueueStanding.RUNNING)
+            async with held_run_log(take):
+                tell(QueueStatus.RUNNING)
                 standing, reason = standing_after(claimed.lines[-1].text)
-                if standing is QueueStanding.ENDED:  # the former worker ended after it
+                if standing is QueueStatus.ENDED:  # the former worker ended after it
                     releases.append((standing, Status(reason), ""))
                 else:
                     await self._resume(claimed, lambda *facts: releases.append(facts))
@@ -158,25 +158,25 @@ class Worker:
             for release in releases:  # only now everybody sees that it stands there
                 tell(*release)
 
-    async def _resume(self, tape: ClaimedTape, tell: _Tell) -> None:
+    async def _resume(self, run_log: ClaimedRunLog, tell: _Tell) -> None:
         try:
-            async with self._engine.resume_held(tape, self._options) as run:
-                await self._watch(run, tape, tell)
+            async with self._engine.resume_held(run_log, self._options) as run:
+                await self._watch(run, run_log, tell)
         except OwnerLost as error:
             _LOG.warning("%s", error)
             tell(None, None, str(error))
         except JournalFailed as error:
-            _LOG.warning("run %s is left to another worker: %s", tape.run_id, error)
+            _LOG.warning("run %s is left to another worker: %s", run_log.run_id, error)
             tell(None, None, str(error))
         except CannotResume as error:
-            tell(*self._refuse(tape, error))
+            tell(*self._refuse(run_log, error))
         except Exception as error:  # noqa: BLE001  (plug-ins may raise anything, and the other runs go on)
-            _LOG.exception("run %s cannot be carried out", tape.run_id)
+            _LOG.exception("run %s cannot be carried out", run_log.run_id)
             reason = shorten(f"{type(error).__name__}: {error}", _MOST_REASON)
-            tape.leave(QueueStanding.STUCK, reason)
-            tell(QueueStanding.STUCK, None, reason)
+            run_log.leave(QueueStatus.STUCK, reason)
+            tell(QueueStatus.STUCK, None, reason)
 
-    async def _watch(self, run: Run, tape: ClaimedTape, tell: _Tell) -> None:
+    async def _watch(self, run: Run, run_log: ClaimedRunLog, tell: _Tell) -> None:
         """Wait for the end of a run, or until it is suspended."""
         self._runs.add(run)
         try:
@@ -186,23 +186,23 @@ class Worker:
         finally:
             self._runs.discard(run)
         is_suspended = result.status is Status.CANCELLED and bool(run.graph.unsettled)
-        standing = QueueStanding.WAITING if result.status is Status.WAITING else QueueStanding.ENDED
+        standing = QueueStatus.WAITING if result.status is Status.WAITING else QueueStatus.ENDED
         if is_suspended and result.reason == _STOPS:
-            standing = QueueStanding.QUEUED
+            standing = QueueStatus.QUEUED
         elif is_suspended:
             # Another process has ordered it: no worker takes the run up before somebody wants it to go on.
-            standing = QueueStanding.WAITING
-            tape.leave(standing, result.reason)
+            standing = QueueStatus.WAITING
+            run_log.leave(standing, result.reason)
         tell(standing, result.status, result.reason)
 
-    def _refuse(self, tape: ClaimedTape, error: CannotResume) -> tuple[QueueStanding, None, str]:
+    def _refuse(self, run_log: ClaimedRunLog, error: CannotResume) -> tuple[QueueStatus, None, str]:
         """Leave a run with other tools to a worker that fits it; set one aside that no worker could carry out."""
         reason = shorten("; ".join([str(error), *error.differences]), _MOST_REASON)
-        build = build_of(last_opening(events_of(tape.run_id, tape.lines)))
+        build = build_of(last_opening(events_of(run_log.run_id, run_log.lines)))
         if error.differences:
             self._refused[build] = reason
-            _LOG.warning("runs like %s are left to another worker: %s", tape.run_id, reason)
-            tape.leave(QueueStanding.QUEUED, reason, is_untouched=True)
-            return QueueStanding.QUEUED, None, reason
-        tape.leave(QueueStanding.STUCK, reason)
-        return QueueStanding.STUCK, None, reason
+            _LOG.warning("runs like %s are left to another worker: %s", run_log.run_id, reason)
+            run_log.leave(QueueStatus.QUEUED, reason, is_untouched=True)
+            return QueueStatus.QUEUED, None, reason
+        run_log.leave(QueueStatus.STUCK, reason)
+        return QueueStatus.STUCK, None, reason

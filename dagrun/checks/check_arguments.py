@@ -15,7 +15,7 @@ from dagrun.checks.findings import Findings
 from dagrun.model.contracts.objects import hint_at, hint_name, may_take, places_in
 from dagrun.model.contracts.schema_types import Lookup, Types, are_disjoint, clash, words
 from dagrun.model.plan import Step
-from dagrun.model.reference import Hole, Reference, Template, path_text
+from dagrun.model.reference import Placeholder, Reference, Template, path_text
 from dagrun.model.secrets.patterns import without_tokens
 from dagrun.model.secrets.secret import KEY, NO_SECRETS, Secrets
 from dagrun.model.signature import Arguments
@@ -58,7 +58,7 @@ class ArgumentCheck:
         """The argument contract of the tool."""
         return self.facts.tool.arguments
 
-    def check(self, template: Template, lookups: Iterable[tuple[Hole, Lookup | None]]) -> None:
+    def check(self, template: Template, lookups: Iterable[tuple[Placeholder, Lookup | None]]) -> None:
         """Check arguments with or without references."""
         if template.references:
             self.check_with_references(template, lookups)
@@ -79,7 +79,7 @@ class ArgumentCheck:
             reason = f"its own validator fails ({type(error).__name__})"
             self.add("DR205", "args", argument="arguments", reason=reason, found=describe(self.step.args))
 
-    def check_with_references(self, template: Template, lookups: Iterable[tuple[Hole, Lookup | None]]) -> None:
+    def check_with_references(self, template: Template, lookups: Iterable[tuple[Placeholder, Lookup | None]]) -> None:
         """Check arguments with references, whose values are known by their types only."""
         self._check_names()
         self._check_secrets(template)
@@ -141,7 +141,7 @@ class ArgumentCheck:
         else:
             self.add("DR204", place, argument=name, hint=self.findings.hint(name, tuple(self.contract.names)))
 
-    def _check_type(self, hole: Hole, lookup: Lookup) -> None:
+    def _check_type(self, hole: Placeholder, lookup: Lookup) -> None:
         """Check that the value of a reference can have a type that the argument takes."""
         top = str(hole.place[0])
         if top not in self.contract.names and not self.contract.is_open:
@@ -184,7 +184,7 @@ class ArgumentCheck:
                 found.append(f"${{{id_}}}")
         return f"; {words(expected)} comes from {' or '.join(found[-_MOST_NAMED:])}" if found else ""
 
-    def check_stream(self, elements: Iterable[tuple[Hole, Lookup]]) -> None:
+    def check_stream(self, elements: Iterable[tuple[Placeholder, Lookup]]) -> None:
         """Check the types of the elements of a stream: else the first wrong one would stop the call in the middle."""
         for hole, lookup in elements:
             told = self._clash((*hole.place, 0), lookup) if lookup.hint is None and lookup.missing is None else None
@@ -194,7 +194,7 @@ class ArgumentCheck:
                 place = f"args{path_text(hole.place)}"
                 self.add("DR304", place, expected=told[0], found=told[1], **facts)
 
-    def _check_object(self, hole: Hole, lookup: Lookup) -> None:
+    def _check_object(self, hole: Placeholder, lookup: Lookup) -> None:
         """Check that an argument accepts a value with objects in memory, whose type is known."""
         place, given = f"args{path_text(hole.place)}", hint_name(lookup.hint)
         if hole.is_text:

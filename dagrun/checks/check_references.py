@@ -13,7 +13,7 @@ from dagrun.model.condition import Condition
 from dagrun.model.contracts.objects import places_in
 from dagrun.model.contracts.schema_types import Lookup, are_disjoint, words
 from dagrun.model.plan import Step
-from dagrun.model.reference import BadReference, Hole, Reference, Template, parse_reference, path_text
+from dagrun.model.reference import BadReference, Placeholder, Reference, Template, parse_reference, path_text
 from dagrun.model.signature import Arguments
 from dagrun.model.value import MAX_DEPTH, Path
 
@@ -39,7 +39,7 @@ class StepReferences:
         self.sources: dict[str, None] = {}
         self.items: Template | None = None
 
-    def arguments(self, template: Template) -> list[tuple[Hole, Lookup | None]]:
+    def arguments(self, template: Template) -> list[tuple[Placeholder, Lookup | None]]:
         """Check the references in the arguments.
 
         Returns:
@@ -47,7 +47,7 @@ class StepReferences:
         """
         return [(hole, self._check(hole.reference, "args", hole.place)) for hole in template.holes]
 
-    def elements_of_stream(self, template: Template, contract: Arguments) -> list[tuple[Hole, Lookup]]:
+    def elements_of_stream(self, template: Template, contract: Arguments) -> list[tuple[Placeholder, Lookup]]:
         """Return the stream argument of a tool, if it is a reference, with the type information of its elements."""
         found = []
         for hole in template.holes:
@@ -218,7 +218,7 @@ def check_output(context: CheckContext, output: Any) -> Template | None:
     return template
 
 
-def _check_output_reference(context: CheckContext, hole: Hole) -> None:
+def _check_output_reference(context: CheckContext, hole: Placeholder) -> None:
     reference, place = hole.reference, "output" + path_text(hole.place)
     name, findings = reference.step, context.findings
     if name == "item":

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagrun.errors import Problem
-from dagrun.faces import notebook_bundle, write_report
 from dagrun.model.condition import Condition
 from dagrun.model.contracts.deps import UNKNOWN_DEPS, Deps
-from dagrun.model.flow.marks import Crossing
+from dagrun.model.flow.marks import FlowViolation
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import ApprovalRule, Policy
 from dagrun.model.redaction.redactor import Hook, Redactor
@@ -19,6 +18,7 @@ from dagrun.model.reference import Template
 from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model.value import Path
+from dagrun.presenters import notebook_bundle, write_report
 
 EVERY_TOOL = "*"
 
@@ -35,7 +35,7 @@ class Ask:
 
     why: str
     rule: ApprovalRule | None = None
-    crossing: Crossing | None = None
+    crossing: FlowViolation | None = None
 
 
 @dataclass(slots=True)
@@ -66,7 +66,8 @@ class CheckedStep:
         waits_for_all: Whether it waits for whole steps, never for single elements of one: it runs in waves.
         may_stream: Whether its tool may take elements that come after its start: there is no trust boundary.
         when_by_element: Whether its condition is about each element of its for_each, and not about the whole step.
-        stream: The step whose outputs its tool takes one by one, if that is a for_each (`dagrun.graph.fans`); or empty.
+        stream: The step whose outputs its tool takes one by one, if that is a for_each (`dagrun.graph.mapped_steps`);
+            or empty.
     """
 
     step: Step
@@ -82,7 +83,7 @@ class CheckedStep:
     gates: frozenset[str] = frozenset()
     asks: tuple[Ask, ...] = ()
     fallback_asks: tuple[Ask, ...] = ()
-    inner_asks: Mapping[str, Crossing] | None = None
+    inner_asks: Mapping[str, FlowViolation] | None = None
     waits_for_all: bool = False
     may_stream: bool = True
     # Derived once, because the hot path needs them at every step.

@@ -15,7 +15,7 @@ from dagrun.graph.node import Node
 from dagrun.model.critic import Verdict
 from dagrun.model.flow.boundary import names
 from dagrun.model.outcome import ErrorKind, State
-from dagrun.model.planner import Before, Brief, PastRequest, Refusal, StepView, Trigger
+from dagrun.model.planner import Brief, EarlierPlanner, PastRequest, Refusal, StepView, Trigger
 from dagrun.model.policy import Policy
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor, without_secrets
 from dagrun.model.reference import Reference
@@ -188,7 +188,9 @@ def make_brief(
         refused=tuple(refused),
         number=graph.replans,
         past=tuple(PastRequest(past.result, _text(past.reason, graph)) for past in graph.replanned),
-        before=tuple(Before(p.planner, p.why, _text(p.reason, graph)) for p in graph.handed_on.get(request, ())),
+        before=tuple(
+            EarlierPlanner(p.planner, p.why, _text(p.reason, graph)) for p in graph.handed_on.get(request, ())
+        ),
         keeps_plan=graph.has_plan and graph.plan.policy.freeze_plan,
         notes=graph.planner_notes,
         raw_inputs=decode_or_reason(graph.inputs),

@@ -92,7 +92,7 @@ class Claim(NamedTuple):
         return not self.need or self.account.spent + self.need <= self.account.limit
 
 
-class Billed(Protocol):
+class MeteredTarget(Protocol):
     """A tool or a model, as the ledger sees it."""
 
     @property
@@ -142,7 +142,7 @@ class Ceilings:
         # A pure tool calls no model, so spent tokens do not stop it.
         yield from self.claims_of_use(tool, 0 if tool.effect is Effect.PURE else 1)
 
-    def claims_of_use(self, call: Billed, least: int = 1) -> Iterator[Claim]:
+    def claims_of_use(self, call: MeteredTarget, least: int = 1) -> Iterator[Claim]:
         """Yield the claims of a call on tokens and cost; a call without a bound needs *least* units left."""
         if self._tokens is not None:
             worst = math.ceil(call.max_tokens or 0)
@@ -204,7 +204,7 @@ class Budget:
         spent = (f"{account.name} {account.shown(account.spent):g}" for account in self.ceilings.accounts)
         return shorten(f"<Budget: {', '.join(spent)} used; {self.open} open calls>", 1200)
 
-    def note_lack(self, lacking: Iterable[Claim]) -> bool:
+    def record_shortage(self, lacking: Iterable[Claim]) -> bool:
         """Note that a call lacks room; return whether a ceiling of these is among those that it lacks room under.
 
         It is a refusal of the budget only if nothing else would have refused the call.

@@ -63,10 +63,10 @@ from dataclasses import replace
 from typing import Final
 
 from dagrun.graph.caps import Cap
-from dagrun.graph.live_graph import OF_ANOTHER, PAUSE, REPLAN, LiveGraph, agree_to, freeze, thaw
+from dagrun.graph.live_graph import OF_ANOTHER, PAUSE, REPLAN, LiveGraph, freeze, mark_approved, thaw
 from dagrun.graph.node import Node
+from dagrun.graph.output_eviction import keep_for_reopened, release_outputs
 from dagrun.graph.plan_history import PastReplan
-from dagrun.graph.released_outputs import keep_for_reopened, release_outputs
 from dagrun.model.contracts.held_objects import NOT_RECORDED
 from dagrun.model.event import (
     AttemptEnded,
@@ -334,7 +334,7 @@ def step_settled(graph: LiveGraph, event: StepSettled, node: Node | None = None)
     if node.state is _SUCCEEDED and node.pauses_after:
         graph.kept.setdefault(node.id, set()).add(PAUSE)
     if node.extra is not None and node.extra.followers:
-        from dagrun.graph.fans import fan_settled
+        from dagrun.graph.mapped_steps import fan_settled
 
         fan_settled(node)
     graph.settled(node)
@@ -367,7 +367,7 @@ def step_expanded(graph: LiveGraph, event: StepExpanded) -> None:
         for child in children:
             graph.reassess(child)
     if parent.successors:
-        from dagrun.graph.fans import start_followers
+        from dagrun.graph.mapped_steps import start_followers
 
         start_followers(graph, parent)
 
@@ -410,7 +410,7 @@ def draft_ended(graph: LiveGraph, event: DraftEnded) -> None:
     graph.problems = event.problems
     if event.result == "applied":
         graph.wants_more, graph.has_plan = event.more, True
-        agree_to(graph, graph.planned())
+        mark_approved(graph, graph.planned())
         if not graph.triggers.get(GOAL):  # else the goal has changed meanwhile
             thaw(graph)
     else:
@@ -440,7 +440,7 @@ def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
     changed = event.result in ("applied", "repaired")
     for step in event.steps:
         trigger = graph.triggers.pop(step, None)
-        if trigger is not None and trigger.kind.is_odd_success and not changed:
+        if trigger is not None and trigger.kind.is_surprising_success and not changed:
             graph.warnings.append(
                 f"{step} was surprising ({trigger.reason}), and the plan was not changed: {event.reason}"
             )
@@ -450,7 +450,7 @@ def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
             graph.wants_more = event.more
             if changed or event.result == "unchanged":
                 graph.problems, graph.has_plan = (), True
-                agree_to(graph, graph.planned())
+                mark_approved(graph, graph.planned())
             thaw(graph)
         else:
             graph.unblock_dependents(graph.nodes[step], REPLAN)

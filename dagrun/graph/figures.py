@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dagrun.graph.fans import followers_of
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import remaining_paths, topological_order
+from dagrun.graph.mapped_steps import followers_of
 from dagrun.graph.node import Node
 from dagrun.model.outcome import PROCEED, Recovery, State
 from dagrun.model.usage import ModelUse

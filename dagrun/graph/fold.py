@@ -14,8 +14,8 @@ from dagrun.graph.changes import apply
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
+from dagrun.graph.output_eviction import as_released, keep_values
 from dagrun.graph.patches.check_patch import Origin, Splicer
-from dagrun.graph.released_outputs import as_released, keep_values
 from dagrun.model.event import Event, Spliced
 from dagrun.model.outcome import Attempt
 from dagrun.model.patch import Patch

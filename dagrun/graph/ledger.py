@@ -13,7 +13,7 @@ from numbers import Real
 from typing import Any, Final, NamedTuple
 
 from dagrun.errors import shorten
-from dagrun.graph.budget import Account, Billed, Budget, Ceilings, Claim, Kind, cost_units
+from dagrun.graph.budget import Account, Budget, Ceilings, Claim, Kind, MeteredTarget, cost_units
 from dagrun.model.policy import Policy
 from dagrun.model.tool import Tool
 from dagrun.model.toolbox import AnyTool
@@ -30,7 +30,7 @@ class Reservation:
         claims: The amounts that are reserved, one for each account.
     """
 
-    called: Billed
+    called: MeteredTarget
     claims: tuple[Claim, ...]
 
 
@@ -113,10 +113,10 @@ class Ledger:
         if all(claim.fits for claim in claims):
             return self._take_room(call, claims)
         if self._shared is not None:
-            self._shared.note_lack(claim for claim in claims if not claim.fits)
+            self._shared.record_shortage(claim for claim in claims if not claim.fits)
         return None
 
-    def _take_room(self, called: Billed, claims: tuple[Claim, ...]) -> Reservation:
+    def _take_room(self, called: MeteredTarget, claims: tuple[Claim, ...]) -> Reservation:
         for account, _, worst in claims:
             if account.kind is Kind.CALLS:
                 account.spent += 1
@@ -128,7 +128,7 @@ class Ledger:
             self._shared.open += 1
         return reservation
 
-    def charge(self, called: Billed, tokens: int, cost: float | None, *, is_reported: bool) -> None:
+    def charge(self, called: MeteredTarget, tokens: int, cost: float | None, *, is_reported: bool) -> None:
         """Charge a call that was made before the run was resumed, to the ceilings of the run alone.
 
         Args:
@@ -251,7 +251,7 @@ class Ledger:
         """Join the waiting runs, if one of the *lacking* accounts is a shared one."""
         if self._shared is None:
             return
-        if self._shared.note_lack(lacking) and self._on_room is not None:
+        if self._shared.record_shortage(lacking) and self._on_room is not None:
             self._shared.waiting.setdefault(self, self._on_room)
 
     def _close(self, reservation: Reservation) -> None:
@@ -323,7 +323,7 @@ class _Usage:
 _UNKNOWN = _Usage()
 
 
-def _why_not(called: Billed, claims: Iterable[Claim], *more: str) -> str:
+def _why_not(called: MeteredTarget, claims: Iterable[Claim], *more: str) -> str:
     """Name the first ceiling under which a call does not fit, in a sentence; empty if it fits everywhere."""
     claim = next((claim for claim in claims if not claim.fits), None)
     if claim is None:
@@ -339,7 +339,7 @@ def _why_not(called: Billed, claims: Iterable[Claim], *more: str) -> str:
     return f"{_ceiling(account)} {fault}: {', '.join(facts)}"
 
 
-def _usage(tool: Billed, tokens: Any, cost: Any) -> _Usage:
+def _usage(tool: MeteredTarget, tokens: Any, cost: Any) -> _Usage:
     """Return the credible part of a report, and its faults."""
     faults = [
         f"{tool.name} reported {shorten(repr(figure), 40)} as its {name}, which cannot be; its worst case is charged"

@@ -289,7 +289,7 @@ class LiveGraph:
     def _item_again(self, node: Node) -> Stored:
         """Return an element that is not stored: from the outer for_each, or from the list after its producer reran."""
         if node.item is OF_ANOTHER:
-            from dagrun.graph.fans import source_of  # here: only a for_each over another one needs it
+            from dagrun.graph.mapped_steps import source_of  # here: only a for_each over another one needs it
 
             source = source_of(node)
             assert source is not None
@@ -350,7 +350,7 @@ class LiveGraph:
         """Count an element of a for_each that has settled; release the steps that waited for it alone."""
         fan.missing -= 1
         if fan.extra is not None and fan.extra.followers:
-            from dagrun.graph.fans import element_settled  # here: few runs need it
+            from dagrun.graph.mapped_steps import element_settled  # here: few runs need it
 
             element_settled(self, node)
 
@@ -359,7 +359,7 @@ class LiveGraph:
         fan = node.parent
         if fan is None or fan.extra is None or not fan.extra.followers:
             return node.successors
-        from dagrun.graph.fans import followers_of
+        from dagrun.graph.mapped_steps import followers_of
 
         return [*node.successors, *followers_of(node)]
 
@@ -395,7 +395,7 @@ class LiveGraph:
         if node.state is _SUCCEEDED:
             return False
         if node.children is not None:
-            from dagrun.graph.fans import blocks_by_element
+            from dagrun.graph.mapped_steps import blocks_by_element
 
             if (is_blocked := blocks_by_element(self, node, plan)) is not None:
                 return is_blocked
@@ -418,7 +418,7 @@ class LiveGraph:
             elif before.children is None:
                 missing += 1
             else:
-                from dagrun.graph.fans import standing
+                from dagrun.graph.mapped_steps import standing
 
                 still_waits, blocks = standing(self, before, node)
                 missing, is_blocked = missing + still_waits, is_blocked or blocks
@@ -439,7 +439,7 @@ class LiveGraph:
             if not node.is_defined_by_parent or (not before.state.is_settled and before is not over):
                 yield before
         if node.item is OF_ANOTHER:
-            from dagrun.graph.fans import needed_source
+            from dagrun.graph.mapped_steps import needed_source
 
             if (source := needed_source(node, node.plan)) is not None:
                 yield source
@@ -456,7 +456,7 @@ class LiveGraph:
             return
         del self.kept[node.id]
         if node.parent is not None and node.parent.extra is not None and node.parent.extra.followers:
-            from dagrun.graph.fans import tell_streams
+            from dagrun.graph.mapped_steps import tell_streams
 
             tell_streams(node.parent)
         for after in self.behind(node):
@@ -523,7 +523,7 @@ def thaw(graph: LiveGraph) -> None:
             graph.reassess(node)
 
 
-def agree_to(graph: LiveGraph, nodes: Iterable[Node]) -> None:
+def mark_approved(graph: LiveGraph, nodes: Iterable[Node]) -> None:
     """Mark the steps with an effect among *nodes* as approved, if a person has approved the plan that adds them."""
     for node in nodes if graph.has_agreed else ():
         if any(tool is not None and not tool.effect.is_free for tool in (node.plan.tool, node.plan.fallback)):

@@ -21,7 +21,7 @@ _FAILED: Final = SETTLED - {State.SUCCEEDED, State.SKIPPED, State.SUPERSEDED}
 
 
 @dataclass(slots=True)
-class RareStepState:
+class OptionalStepState:
     """State that few steps need, allocated on first use.
 
     Attributes:
@@ -146,7 +146,7 @@ class Node:
         self.ended: StepSettled | None = None
         self.is_tolerated = False
         self.on_fallback = False
-        self.extra: RareStepState | None = None
+        self.extra: OptionalStepState | None = None
 
     def __repr__(self) -> str:
         return f"<{self.id} {self.state}>"
@@ -275,10 +275,10 @@ class Node:
         else:
             self.successors = [*self.successors, after]
 
-    def make_extra(self) -> RareStepState:
+    def make_extra(self) -> OptionalStepState:
         """Return `extra`, and make it if there is none."""
         if self.extra is None:
-            self.extra = RareStepState()
+            self.extra = OptionalStepState()
         return self.extra
 
 

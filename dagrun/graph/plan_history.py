@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagrun.errors import listing, short_repr
-from dagrun.faces import notebook_bundle
 from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire
 from dagrun.model.plan import Plan, Step
+from dagrun.presenters import notebook_bundle
 
 
 @dataclass(frozen=True, slots=True)

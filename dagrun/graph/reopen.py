@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from dagrun.graph.fans import source_of
 from dagrun.graph.ledger import Ledger, ModelCall
 from dagrun.graph.live_graph import OF_ANOTHER, LiveGraph
+from dagrun.graph.mapped_steps import source_of
 from dagrun.graph.node import Node
 from dagrun.model.outcome import Attempt, ErrorKind, State, Status
 from dagrun.model.toolbox import AnyTool
@@ -27,10 +27,10 @@ def in_doubt(graph: LiveGraph) -> list[str]:
 def doubtful(graph: LiveGraph) -> list[Node]:
     """Return the settled steps with an unresolved effect, also those that have left the plan."""
     unknown = (node for node in graph.nodes.values() if node.state is State.UNKNOWN)
-    return [node for node in unknown if not node.is_gone or leaves_doubt(graph, node)]
+    return [node for node in unknown if not node.is_gone or leaves_effect_unresolved(graph, node)]
 
 
-def leaves_doubt(graph: LiveGraph, node: Node) -> bool:
+def leaves_effect_unresolved(graph: LiveGraph, node: Node) -> bool:
     """Whether a step that has left the plan still has an unresolved effect.
 
     Only the same call, made once more with the same key, settles that: whatever else a planner has put in its place

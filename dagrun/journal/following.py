@@ -12,7 +12,7 @@ import anyio
 
 from dagrun.errors import JournalDamaged
 from dagrun.journal.hash_chain import Chain, verify
-from dagrun.model.journal import FollowsRecords, Journal, Line, TellsRecords
+from dagrun.model.journal import Journal, Line, SupportsFollow, SupportsNotify
 
 LOOK_EVERY: Final = 0.1  # seconds between two looks, where nobody tells; a look without news costs two looks at files
 _LATEST: Final = 60.0
@@ -32,7 +32,7 @@ class RecordFollower:
     """
 
     def __init__(self, journal: Journal, run_id: str) -> None:
-        self.is_cheap = isinstance(journal, FollowsRecords)
+        self.is_cheap = isinstance(journal, SupportsFollow)
         self._journal = journal
         self._run_id = run_id
         self._chain: Chain | None = None
@@ -56,7 +56,7 @@ class RecordFollower:
             lines = await self._journal.read(self._run_id)
             self._chain = Chain(self._run_id, (line.text for line in lines))
             return lines
-        if not isinstance(self._journal, FollowsRecords):
+        if not isinstance(self._journal, SupportsFollow):
             return await self._read_again(chain)
         rows = await self._journal.rows_after(self._run_id, chain.seq)
         lines, fault = verify(self._run_id, rows, chain)
@@ -71,7 +71,7 @@ class RecordFollower:
             RunNotFound: There is no run with this id, or not any more.
             JournalFailed: The records cannot be read now.
         """
-        if not isinstance(self._journal, TellsRecords):
+        if not isinstance(self._journal, SupportsNotify):
             await anyio.sleep(LOOK_EVERY)
             return
         is_told = await self._journal.wait_after(self._run_id, self.seq, self._pause)

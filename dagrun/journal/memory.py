@@ -13,8 +13,8 @@ from dagrun.decide.durations import Durations
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunExists, RunHeld
 from dagrun.journal.base import Readable, check_first, check_letter, check_run_id, new_answer_key, no_such_run
 from dagrun.journal.hash_chain import Chain, chained
-from dagrun.journal.queue import Departure, QueueStanding
-from dagrun.model.journal import Durability, Held, Letter, Line, StoredRow
+from dagrun.journal.queue import QueueStatus, Release
+from dagrun.model.journal import Durability, Held, InboxMessage, Line, StoredRow
 from dagrun.runtime.backend import call_soon
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class MemoryJournal(Readable):
     """
 
     durability = Durability.MEMORY
-    tape_type: ClassVar[type[MemoryTape]]
+    run_log_type: ClassVar[type[MemoryRunLog]]
 
     def __init__(self) -> None:
         self._runs: dict[str, _KeptRun] = {}
@@ -39,7 +39,7 @@ class MemoryJournal(Readable):
     def __repr__(self) -> str:
         return f"<MemoryJournal of {len(self._runs)} run{'s' * (len(self._runs) != 1)}>"
 
-    async def create(self, run_id: str) -> MemoryTape:
+    async def create(self, run_id: str) -> MemoryRunLog:
         """Start the record of a new run.
 
         Raises:
@@ -50,22 +50,24 @@ class MemoryJournal(Readable):
         if run_id in self._runs:
             raise RunExists(f"there is a run '{run_id}' in this journal already; choose another id")
         kept = self._runs[run_id] = _KeptRun(run_id)
-        return kept.taken(self.tape_type)
+        return kept.taken(self.run_log_type)
 
-    async def open(self, run_id: str, *, steal: bool = False) -> MemoryTape:
+    async def open(self, run_id: str, *, steal: bool = False) -> MemoryRunLog:
         """Take over a run, to resume it: its former owner can no longer add records.
 
         Raises:
             RunNotFound: There is no run of this name.
-            RunHeld: The tape of the run is not closed, and *steal* is false.
+            RunHeld: The run log of the run is not closed, and *steal* is false.
         """
         kept = self._find(run_id)
         if kept.owner is not None and not steal:
-            raise RunHeld(f"run '{run_id}' is held by another tape of this process; close that one first, or steal it")
-        tape = kept.taken(self.tape_type)
+            raise RunHeld(
+                f"run '{run_id}' is held by another run log of this process; close that one first, or steal it"
+            )
+        run_log = kept.taken(self.run_log_type)
         if self._queue is not None:
-            self._queue.opened(tape)
-        return tape
+            self._queue.opened(run_log)
+        return run_log
 
     async def read(self, run_id: str) -> list[Line]:
         """Return the records of a run.
@@ -76,7 +78,7 @@ class MemoryJournal(Readable):
         return list(self._find(run_id).lines())
 
     async def rows_after(self, run_id: str, seq: int) -> list[StoredRow]:
-        """Return the records after record *seq*; see `FollowsRecords`.
+        """Return the records after record *seq*; see `SupportsFollow`.
 
         Raises:
             RunNotFound: There is no run of this name.
@@ -143,10 +145,10 @@ class MemoryJournal(Readable):
 
         Raises:
             RunNotFound: There is no run of this name.
-            RunHeld: The tape of the run is not closed.
+            RunHeld: The run log of the run is not closed.
         """
         if self._find(run_id).owner is not None:
-            raise RunHeld(f"run '{run_id}' is held by a tape of this process; close that one first")
+            raise RunHeld(f"run '{run_id}' is held by a run log of this process; close that one first")
         del self._runs[run_id]
         if self._queue is not None:
             self._queue.forget(run_id)
@@ -179,7 +181,7 @@ class _KeptRun:
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.texts: list[bytes] = []
-        self.owner: MemoryTape | None = None
+        self.owner: MemoryRunLog | None = None
         self.letters: dict[int, bytes] = {}  # by number, in the order of posting
         self.posted = 0
         self.answer_key = new_answer_key()
@@ -193,17 +195,17 @@ class _KeptRun:
 
     def held(self) -> Held:
         """Return the holder of the run."""
-        return Held(self.run_id, "a tape of this process" if self.owner else "", self.owner is not None)
+        return Held(self.run_id, "a run log of this process" if self.owner else "", self.owner is not None)
 
-    def taken(self, tape_type: type[MemoryTape]) -> MemoryTape:
+    def taken(self, run_log_type: type[MemoryRunLog]) -> MemoryRunLog:
         """Return a new run log, the owner from now on, and report the loss to the former owner."""
-        former, self.owner = self.owner, tape_type(self)
+        former, self.owner = self.owner, run_log_type(self)
         if former is not None:
-            former.fail(OwnerLost(f"run '{self.run_id}' was taken over by another tape of this process"))
+            former.fail(OwnerLost(f"run '{self.run_id}' was taken over by another run log of this process"))
         return self.owner
 
 
-class MemoryTape:
+class MemoryRunLog:
     """The records of one run, held by its owner."""
 
     durability = Durability.MEMORY
@@ -220,8 +222,8 @@ class MemoryTape:
         self._unit: list[bytes] = []
         self._last = self._kept_last = len(kept.texts)
         self._failure: JournalError | None = None
-        self.on_release: Callable[[MemoryTape], None] | None = None  # set by the queue, for runs that were submitted
-        self.left = Departure()
+        self.on_release: Callable[[MemoryRunLog], None] | None = None  # set by the queue, for runs that were submitted
+        self.left = Release()
 
     @property
     def last_text(self) -> bytes:
@@ -233,8 +235,8 @@ class MemoryTape:
         """Whether there are messages that were not returned yet."""
         return self._letters.has_more
 
-    def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
-        """Choose the queue status of a submitted run for its release; see `dagrun.journal.queue.ClaimedTape`."""
+    def leave(self, standing: QueueStatus, reason: str, *, is_untouched: bool = False) -> None:
+        """Choose the queue status of a submitted run for its release; see `dagrun.journal.queue.ClaimedRunLog`."""
         self.left.leave(standing, reason, is_untouched=is_untouched)
 
     def append(self, text: bytes) -> int:
@@ -261,7 +263,7 @@ class MemoryTape:
 
         Raises:
             OwnerLost: The run was taken over.
-            JournalFailed: The tape was closed before the record was added.
+            JournalFailed: The run log was closed before the record was added.
             ValueError: Record *seq* was never added.
         """
         self.flush()
@@ -272,13 +274,13 @@ class MemoryTape:
         if self._failure is not None:
             raise type(self._failure)(*self._failure.args)
         if self._last > self._kept_last:
-            raise JournalFailed(f"the tape of run '{self.run_id}' is closed: record {self._last} came too late")
+            raise JournalFailed(f"the run log of run '{self.run_id}' is closed: record {self._last} came too late")
 
-    def letters(self) -> AsyncIterator[Letter]:
+    def letters(self) -> AsyncIterator[InboxMessage]:
         """Return an iterator over the messages, oldest first, each once; it waits for more, for ever."""
         return self._letters
 
-    async def backlog(self) -> list[Letter]:
+    async def backlog(self) -> list[InboxMessage]:
         """Return the messages that are in the inbox now, oldest first; `letters` does not yield them again."""
         letters = []
         while (letter := self._letters.take()) is not None:
@@ -319,7 +321,7 @@ class _Letters:
     def __aiter__(self) -> _Letters:
         return self
 
-    async def __anext__(self) -> Letter:
+    async def __anext__(self) -> InboxMessage:
         while (letter := self.take()) is None:
             await self._has_post.wait()
         return letter
@@ -332,17 +334,17 @@ class _Letters:
     def has_more(self) -> bool:
         return any(number > self._last for number in self._kept.letters)
 
-    def take(self) -> Letter | None:
+    def take(self) -> InboxMessage | None:
         """Return the oldest message that was not returned yet; `None` if there is none."""
         number = next((number for number in self._kept.letters if number > self._last), None)
         if number is None:
             return None
         self._last = number
-        return Letter(str(number), self._kept.letters[number])
+        return InboxMessage(str(number), self._kept.letters[number])
 
 
 def _ignore(_: JournalError) -> None:
     """The default `on_failure`."""
 
 
-MemoryJournal.tape_type = MemoryTape
+MemoryJournal.run_log_type = MemoryRunLog

@@ -12,16 +12,16 @@ import anyio
 
 from dagrun.errors import ContractError
 from dagrun.journal.base import no_such_run
-from dagrun.journal.queue import ClaimedTape, Departure, QueuedRun, QueueStanding, QueueTicket, Wanted, ended_at_it
+from dagrun.journal.queue import ClaimedRunLog, QueuedRun, QueueStatus, QueueTicket, Release, Wanted, ended_at_it
 from dagrun.model.journal import Held
 
-_OPEN: Final = (QueueStanding.QUEUED, QueueStanding.RUNNING)
+_OPEN: Final = (QueueStatus.QUEUED, QueueStatus.RUNNING)
 
 
-class HandedTape(ClaimedTape, Protocol):
+class HandedRunLog(ClaimedRunLog, Protocol):
     """A run log of the journal, as its queue sees it."""
 
-    left: Departure
+    left: Release
     on_release: Callable[[Any], None] | None
 
     @property
@@ -38,11 +38,11 @@ class HandedTape(ClaimedTape, Protocol):
 class KeptRuns(Protocol):
     """The journal, as its queue sees it."""
 
-    async def create(self, run_id: str) -> HandedTape:
+    async def create(self, run_id: str) -> HandedRunLog:
         """Start the record of a new run."""
         ...
 
-    async def open(self, run_id: str) -> HandedTape:
+    async def open(self, run_id: str) -> HandedRunLog:
         """Take over a run."""
         ...
 
@@ -68,7 +68,7 @@ class _Row:
     number: int
     queued: float
     fitted: float = -math.inf
-    standing: QueueStanding = QueueStanding.QUEUED
+    standing: QueueStatus = QueueStatus.QUEUED
     takeovers: int = 0
     reason: str = ""
 
@@ -76,7 +76,7 @@ class _Row:
 class MemoryQueue:
     """The submitted runs; see `dagrun.journal.queue.RunQueue`.
 
-    A run has no lease here: one that is ``running`` is claimed when no tape holds it.
+    A run has no lease here: one that is ``running`` is claimed when no run log holds it.
 
     Args:
         journal: The journal that they are in.
@@ -97,27 +97,27 @@ class MemoryQueue:
         """
         if connection is not None:
             raise ContractError("a journal in memory has no transactions: leave out connection=…")
-        tape = await self._journal.create(run_id)
-        tape.append(first)
-        await tape.aclose()
+        run_log = await self._journal.create(run_id)
+        run_log.append(first)
+        await run_log.aclose()
         # Not before `time` says so; on the clock of the loop, which may be virtual.
         due = anyio.current_time() + max(0.0, ticket.not_before - time.time())
         self._rows[run_id] = _Row(ticket, due, self._submitted, due)
         self._submitted += 1
         self._ring()
 
-    async def claim(self, wanted: Wanted) -> HandedTape | None:
+    async def claim(self, wanted: Wanted) -> HandedRunLog | None:
         """Take over one claimable run; see `RunQueue.claim`."""
         self._leave_unfit(wanted)
         while (run_id := await self._next(wanted)) is not None:
             row = self._rows[run_id]
-            takeovers = row.takeovers + (row.standing is QueueStanding.RUNNING)
+            takeovers = row.takeovers + (row.standing is QueueStatus.RUNNING)
             if takeovers > wanted.max_takeovers:
-                row.standing, row.reason = QueueStanding.STUCK, ended_at_it(row.takeovers)
+                row.standing, row.reason = QueueStatus.STUCK, ended_at_it(row.takeovers)
                 continue
-            tape = await self._journal.open(run_id)
-            row.takeovers = tape.left.takeovers_before = takeovers
-            return tape
+            run_log = await self._journal.open(run_id)
+            row.takeovers = run_log.left.takeovers_before = takeovers
+            return run_log
         return None
 
     async def wait(self, wanted: Wanted) -> None:
@@ -129,7 +129,7 @@ class MemoryQueue:
             with anyio.move_on_after(min(later) - anyio.current_time() if later else None):
                 await self._news.wait()
 
-    async def runs(self, standings: Collection[QueueStanding] = ()) -> list[QueuedRun]:
+    async def runs(self, standings: Collection[QueueStatus] = ()) -> list[QueuedRun]:
         """Return the submitted runs; see `RunQueue.runs`."""
         held = {each.run_id: each for each in await self._journal.runs()}
         return [
@@ -151,40 +151,40 @@ class MemoryQueue:
         row = self._rows.get(run_id)
         if row is None:
             raise no_such_run(run_id)
-        if row.standing not in (QueueStanding.WAITING, QueueStanding.STUCK):
+        if row.standing not in (QueueStatus.WAITING, QueueStatus.STUCK):
             return False
-        row.standing, row.reason, row.takeovers = QueueStanding.QUEUED, "", 0
+        row.standing, row.reason, row.takeovers = QueueStatus.QUEUED, "", 0
         row.queued = anyio.current_time()
         self._ring()
         return True
 
     # For the journal --------------------------------------------------------------------------------------
 
-    def opened(self, tape: HandedTape) -> None:
+    def opened(self, run_log: HandedRunLog) -> None:
         """Note that a run is in progress, whether claimed or opened by hand."""
-        row = self._rows.get(tape.run_id)
+        row = self._rows.get(run_log.run_id)
         if row is not None:
-            tape.left = Departure(takeovers_before=row.takeovers)
-            row.standing, row.reason = QueueStanding.RUNNING, ""
-            tape.on_release = self._released
+            run_log.left = Release(takeovers_before=row.takeovers)
+            row.standing, row.reason = QueueStatus.RUNNING, ""
+            run_log.on_release = self._released
 
     def wake(self, run_id: str) -> None:
         """Put a waiting run back into the queue: a message has arrived."""
         row = self._rows.get(run_id)
-        if row is not None and row.standing is QueueStanding.WAITING:
-            row.standing, row.reason, row.queued = QueueStanding.QUEUED, "", anyio.current_time()
+        if row is not None and row.standing is QueueStatus.WAITING:
+            row.standing, row.reason, row.queued = QueueStatus.QUEUED, "", anyio.current_time()
             self._ring()
 
     def forget(self, run_id: str) -> None:
         """Forget a run that was deleted."""
         self._rows.pop(run_id, None)
 
-    def _released(self, tape: HandedTape) -> None:
-        row, left = self._rows[tape.run_id], tape.left
-        left.last = tape.last_text
+    def _released(self, run_log: HandedRunLog) -> None:
+        row, left = self._rows[run_log.run_id], run_log.left
+        left.last = run_log.last_text
         (row.standing, row.reason), row.takeovers = left.standing, left.takeovers
-        if row.standing is QueueStanding.WAITING and tape.has_unread_letters:
-            row.standing, row.reason = QueueStanding.QUEUED, ""
+        if row.standing is QueueStatus.WAITING and run_log.has_unread_letters:
+            row.standing, row.reason = QueueStatus.QUEUED, ""
         if not left.is_untouched:
             row.queued = row.fitted = anyio.current_time()
         self._ring()
@@ -209,18 +209,18 @@ class MemoryQueue:
             if self._is_refused(row, wanted):
                 row.reason = wanted.refused[row.ticket.build]
                 if self._unfit_at(row, wanted) <= anyio.current_time():
-                    row.standing = QueueStanding.STUCK
+                    row.standing = QueueStatus.STUCK
 
     def _unfit_at(self, row: _Row, wanted: Wanted) -> float:
         """Return the time at which a run of a refused build is stuck, if no worker takes a run of its build before."""
         kin = [each for each in self._rows.values() if self._are_kin(each, row)]
-        if any(each.standing is QueueStanding.RUNNING for each in kin):
+        if any(each.standing is QueueStatus.RUNNING for each in kin):
             return math.inf  # a worker that fits it has something to do; its release is news
         return max(row.queued, *(each.fitted for each in kin)) + wanted.unfit_after
 
     @staticmethod
     def _is_refused(row: _Row, wanted: Wanted) -> bool:
-        is_left = row.standing is QueueStanding.QUEUED and row.ticket.build in wanted.refused
+        is_left = row.standing is QueueStatus.QUEUED and row.ticket.build in wanted.refused
         return is_left and row.ticket.pool in wanted.pools
 
     @staticmethod

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 from dagrun.errors import shorten
 from dagrun.model.codec.event_codec import decode
 from dagrun.model.event import RunEnded, RunSuspended
-from dagrun.model.journal import Tape
+from dagrun.model.journal import RunLog
 from dagrun.model.outcome import Status
 
 _FIRST_PAUSE: Final = 1.0  # seconds; each pause is twice as long as the one before, and at most `LATEST`
@@ -26,7 +26,7 @@ _MOST_KNOWN: Final = 1_000
 Entry: TypeAlias = tuple[Any, Any]
 
 
-class QueueStanding(StrEnum):
+class QueueStatus(StrEnum):
     """Where a submitted run stands."""
 
     QUEUED = "queued"  # a worker may claim it
@@ -69,7 +69,7 @@ class QueuedRun:
     """
 
     run_id: str
-    standing: QueueStanding
+    standing: QueueStatus
     ticket: QueueTicket
     takeovers: int = 0
     reason: str = ""
@@ -108,14 +108,14 @@ class Wanted:
     unfit_after: float = 3600.0
 
 
-class ClaimedTape(Tape, Protocol):
+class ClaimedRunLog(RunLog, Protocol):
     """The run log of a claimed run. When it is closed, the run is released, and its queue status written.
 
     The standing follows from the last record: a run that has ended is ``ended``, one that was suspended for people
     ``waiting``, any other ``queued``. A run that would be waiting is queued if a letter has come that it has not seen.
     """
 
-    def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
+    def leave(self, standing: QueueStatus, reason: str, *, is_untouched: bool = False) -> None:
         """Choose the queue status for when the run log is closed, unless its last record is the end of the run.
 
         Args:
@@ -146,7 +146,7 @@ class RunQueue(Protocol):
         """
         ...
 
-    async def claim(self, wanted: Wanted) -> ClaimedTape | None:
+    async def claim(self, wanted: Wanted) -> ClaimedRunLog | None:
         """Take over one claimable run; `None` if there is none now.
 
         That is a run that is ``queued``, or ``running`` though its lease has expired. No two claims get the same run. A
@@ -164,7 +164,7 @@ class RunQueue(Protocol):
         """Wait until there may be something to claim: a run was queued, is due, or its lease has expired."""
         ...
 
-    async def runs(self, standings: Collection[QueueStanding] = ()) -> list[QueuedRun]:
+    async def runs(self, standings: Collection[QueueStatus] = ()) -> list[QueuedRun]:
         """Return the submitted runs, all or with some statuses, in the order in which they were submitted."""
         ...
 
@@ -187,20 +187,20 @@ class Queues(Protocol):
         ...
 
 
-def read_standing(word: str, reason: str) -> tuple[QueueStanding, str]:
+def read_standing(word: str, reason: str) -> tuple[QueueStatus, str]:
     """Return the queue status in a row, and its reason; one invalid row must not hide all others."""
-    for standing in QueueStanding:
+    for standing in QueueStatus:
         if standing == word:
             return standing, reason
-    return QueueStanding.UNREADABLE, f"its row says {shorten(str(word))!r}, which this version of dagrun does not know"
+    return QueueStatus.UNREADABLE, f"its row says {shorten(str(word))!r}, which this version of dagrun does not know"
 
 
 def left_out(standings: Collection[str]) -> list[str]:
     """Return the words of rows that are not asked for; others may be there that no version has a word for here."""
-    return [str(standing) for standing in QueueStanding if standings and standing not in standings]
+    return [str(standing) for standing in QueueStatus if standings and standing not in standings]
 
 
-def standing_after(text: bytes) -> tuple[QueueStanding, str]:
+def standing_after(text: bytes) -> tuple[QueueStatus, str]:
     """Return where a run stands that is released after the record *text*, and why.
 
     A record that cannot be read says nothing: whoever claims the run finds out what is wrong with it.
@@ -208,13 +208,13 @@ def standing_after(text: bytes) -> tuple[QueueStanding, str]:
     try:
         match decode(text):
             case RunEnded(status=status):
-                return QueueStanding.ENDED, str(status)
+                return QueueStatus.ENDED, str(status)
             case RunSuspended(status=Status.WAITING, reason=reason):
-                return QueueStanding.WAITING, reason
+                return QueueStatus.WAITING, reason
             case _:
-                return QueueStanding.QUEUED, ""
+                return QueueStatus.QUEUED, ""
     except ValueError:
-        return QueueStanding.QUEUED, ""
+        return QueueStatus.QUEUED, ""
 
 
 def ended_at_it(takeovers: int) -> str:
@@ -222,7 +222,7 @@ def ended_at_it(takeovers: int) -> str:
     return "1 worker has ended while at it" if takeovers == 0 else f"{takeovers + 1} workers have ended while at it"
 
 
-class PutOffs:
+class ClaimBackoff:
     """Runs that could not be opened here, with a back-off of 1, 2, 4 … 60 seconds before the next try.
 
     They are known by their row, and since when they are in the queue: one that was put back is tried at once.
@@ -250,7 +250,7 @@ class PutOffs:
 
 
 @dataclass(slots=True)
-class Departure:
+class Release:
     """How a claimed run is released.
 
     Attributes:
@@ -263,18 +263,18 @@ class Departure:
 
     last: bytes = b""
     takeovers_before: int = 0
-    chosen: tuple[QueueStanding, str] | None = None
+    chosen: tuple[QueueStatus, str] | None = None
     takeovers: int = 0
     is_untouched: bool = False
 
-    def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
-        """Choose a queue status; see `ClaimedTape.leave`."""
+    def leave(self, standing: QueueStatus, reason: str, *, is_untouched: bool = False) -> None:
+        """Choose a queue status; see `ClaimedRunLog.leave`."""
         self.chosen = standing, reason
         self.takeovers = self.takeovers_before if is_untouched else 0
         self.is_untouched = is_untouched
 
     @property
-    def standing(self) -> tuple[QueueStanding, str]:
+    def standing(self) -> tuple[QueueStatus, str]:
         """Where the run stands after the release, and why."""
         recorded = standing_after(self.last)
-        return recorded if recorded[0] is QueueStanding.ENDED or self.chosen is None else self.chosen
+        return recorded if recorded[0] is QueueStatus.ENDED or self.chosen is None else self.chosen

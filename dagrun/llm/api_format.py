@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from dagrun.llm.call_errors import CallError, broke_off
 from dagrun.llm.language_model import Form, Request, Usage
 from dagrun.llm.quoting import quote
-from dagrun.llm.structured_answers import Unfenced
+from dagrun.llm.structured_answers import FenceStripper
 
 # How an answer gets its structure; `prompt` is left when a server supports none of the others.
 AnswerFormat: TypeAlias = Literal["schema", "tool", "json", "prompt"]
@@ -101,7 +101,7 @@ class Reader:
         self._aside: list[str] = []  # words beside the arguments of a tool
         self._refusal: list[str] = []
         self._length = 0
-        self._unfenced = Unfenced() if answer_format is not None else None
+        self._unfenced = FenceStripper() if answer_format is not None else None
 
     @property
     def text(self) -> str:

@@ -47,9 +47,9 @@ class Client(Protocol):
 
 
 @dataclass(slots=True)
-class _Lent:
+class _SharedClient:
     client: Client
-    token: RunvarToken[_Lent | None] | None = None
+    token: RunvarToken[_SharedClient | None] | None = None
     users: int = 0
 
 
@@ -64,7 +64,7 @@ class Clients:
 
     def __init__(self, make: Callable[[], Client]) -> None:
         self._make = make
-        self._here: RunVar[_Lent | None] = RunVar("dagrun client", None)
+        self._here: RunVar[_SharedClient | None] = RunVar("dagrun client", None)
 
     @asynccontextmanager
     async def lend(self) -> AsyncGenerator[Client]:
@@ -79,7 +79,7 @@ class Clients:
         """Return a client; `give_back` must follow, on the same loop."""
         lent = self._here.get()
         if lent is None:
-            lent = _Lent(self._make())
+            lent = _SharedClient(self._make())
             lent.token = self._here.set(lent)
         lent.users += 1
         return lent.client

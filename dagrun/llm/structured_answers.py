@@ -17,7 +17,7 @@ _FENCE: Final = "```"
 _EDGE: Final = "` \t\r\n"
 
 
-class Unfenced:
+class FenceStripper:
     """Removes the code fence around an answer while it streams.
 
     The first line is removed if it begins with three backticks; then everything from the next such line on is removed,
@@ -133,7 +133,7 @@ def json_text(text: str) -> str:
     """
     if len(text) > MAX_ANSWER:
         raise ValueError(f"the answer has {len(text)} characters, the ceiling is {MAX_ANSWER}")
-    fences = Unfenced()
+    fences = FenceStripper()
     return fences.feed(text) + fences.end()
 
 

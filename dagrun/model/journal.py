@@ -1,4 +1,4 @@
-"""The `Journal` and `Tape` protocols: where the records of runs are stored.
+"""The `Journal` and `RunLog` protocols: where the records of runs are stored.
 
 With its records, a run that was killed can be resumed, and a run that has ended can be read. A record is one line of
 JSON text, which `dagrun.model.codec.event_codec` writes and reads. A journal stores these texts in order, chained by
@@ -42,7 +42,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class InboxMessage:
     """An answer that another process has left for a run.
 
     Attributes:
@@ -69,13 +69,13 @@ class Held:
     is_held: bool = False
 
 
-class Tape(Protocol):
+class RunLog(Protocol):
     """The records of one run, opened by the only process that may add to them.
 
     Attributes:
         run_id: The id of the run.
         durability: What its acknowledged records survive.
-        lines: The records that existed when the tape was opened, checked.
+        lines: The records that existed when the run log was opened, checked.
         artifacts: The folder for the files of the run; `None` if the journal stores no files.
         answer_key: As of `Journal.answer_key`. A letter without it is ignored; if it is empty, all letters are.
         on_failure: Called once, on the loop, when no record can be added any more: the disk is full, or another process
@@ -106,11 +106,11 @@ class Tape(Protocol):
         """
         ...
 
-    async def backlog(self) -> list[Letter]:
+    async def backlog(self) -> list[InboxMessage]:
         """Return the messages that are in the inbox now, oldest first; `letters` does not return them again."""
         ...
 
-    def letters(self) -> AsyncIterator[Letter]:
+    def letters(self) -> AsyncIterator[InboxMessage]:
         """Yield the messages that arrive from now on, each once, oldest first; never ends."""
         ...
 
@@ -124,7 +124,7 @@ class Tape(Protocol):
 
 
 @runtime_checkable
-class HeldTape(Tape, Protocol):
+class HeldRunLog(RunLog, Protocol):
     """A run log writer that can check whether its process still holds the run. This is optional.
 
     A process that was stopped (SIGSTOP, a machine that sleeps) may wake after its lease has expired, between the
@@ -151,7 +151,7 @@ class Journal(Protocol):
 
     durability: Durability
 
-    async def create(self, run_id: str) -> Tape:
+    async def create(self, run_id: str) -> RunLog:
         """Create the records of a new run.
 
         Raises:
@@ -160,7 +160,7 @@ class Journal(Protocol):
         """
         ...
 
-    async def open(self, run_id: str, *, steal: bool = False) -> Tape:
+    async def open(self, run_id: str, *, steal: bool = False) -> RunLog:
         """Open the records of a run to resume it; its former owner can no longer add records.
 
         Args:
@@ -227,7 +227,7 @@ class Journal(Protocol):
 
 
 @runtime_checkable
-class RemembersDurations(Protocol):
+class SupportsDurations(Protocol):
     """A journal that also stores how long the calls of each tool took, for the runs of later processes.
 
     This is optional. The durations change in which order steps start, and when a call counts as slow, but never the
@@ -250,7 +250,7 @@ StoredRow: TypeAlias = tuple[object, object, object]
 
 
 @runtime_checkable
-class FollowsRecords(Protocol):
+class SupportsFollow(Protocol):
     """A journal that can read the new records of a run alone. This is optional.
 
     This is optional: `dagrun.journal.following` reads the whole record again from a journal without it.
@@ -271,7 +271,7 @@ class FollowsRecords(Protocol):
 
 
 @runtime_checkable
-class TellsRecords(Protocol):
+class SupportsNotify(Protocol):
     """A journal that notifies other processes of new records. This is optional: without it, they poll."""
 
     async def wait_after(self, run_id: str, seq: int, seconds: float) -> bool:
@@ -292,7 +292,7 @@ class TellsRecords(Protocol):
 
 
 @runtime_checkable
-class MarksRecords(Protocol):
+class SupportsVersions(Protocol):
     """A journal that reports cheaply which records have changed, for lists of many runs. This is optional."""
 
     async def marks(self) -> dict[str, str]:
@@ -309,7 +309,7 @@ class MarksRecords(Protocol):
 
 
 @runtime_checkable
-class KeepsStandings(Protocol):
+class SupportsSummaryCache(Protocol):
     """A journal that can keep, for lists of runs, a short text about each. This is optional.
 
     The texts are a help: they may get lost, and none counts once its record has changed.
@@ -324,7 +324,7 @@ class KeepsStandings(Protocol):
 
         Args:
             run_id: The run.
-            mark: What `MarksRecords.marks` returned for it before its record was read.
+            mark: What `SupportsVersions.marks` returned for it before its record was read.
             text: The text; a long one is not kept.
         """
         ...

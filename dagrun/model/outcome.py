@@ -247,7 +247,7 @@ class TriggerKind(StrEnum):
     UNKNOWN_EFFECT = "unknown_effect"  # the step may or may not have taken effect
 
     @property
-    def is_odd_success(self) -> bool:
+    def is_surprising_success(self) -> bool:
         """Whether the trigger's step has succeeded."""
         return self in (TriggerKind.SURPRISE, TriggerKind.CONTRADICTION)
 

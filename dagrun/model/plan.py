@@ -10,10 +10,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 from pydantic.json_schema import SkipJsonSchema
 
 from dagrun.errors import class_name, fields_repr, listing, shorten
-from dagrun.faces import notebook_bundle
 from dagrun.model.condition import Condition
 from dagrun.model.python_plans.plan_text import plan_as_json, plan_as_python, plan_as_yaml
 from dagrun.model.reference import ID_PATTERN
+from dagrun.presenters import notebook_bundle
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

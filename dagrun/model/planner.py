@@ -124,7 +124,7 @@ class HandOn(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class EarlierPlanner:
     """A planner of a fallback chain that was asked earlier in the same request.
 
     Attributes:
@@ -192,7 +192,7 @@ class Brief:
     refused: tuple[Refusal, ...] = ()
     number: int = 1
     past: tuple[PastRequest, ...] = ()
-    before: tuple[Before, ...] = ()
+    before: tuple[EarlierPlanner, ...] = ()
     keeps_plan: bool = False
     notes: str = ""
     raw_inputs: Any = field(default=None, repr=False, compare=False)
@@ -292,7 +292,7 @@ def must_be_planner(planner: object, name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class FallbackPlanner:
     """One planner of a fallback chain, and the conditions under which it passes a request on.
 
     Attributes:
@@ -325,12 +325,12 @@ class Rung:
             raise ContractError(f"{self.name}: timeout is a number of seconds above 0, got {self.timeout!r}")
 
 
-def rungs_of(planner: Planner) -> tuple[Rung, ...]:
+def rungs_of(planner: Planner) -> tuple[FallbackPlanner, ...]:
     """Return the planners that a run asks in order: the fallback chain, or *planner* alone."""
     rungs = getattr(planner, "rungs", None)
-    if isinstance(rungs, tuple) and rungs and all(isinstance(rung, Rung) for rung in rungs):
+    if isinstance(rungs, tuple) and rungs and all(isinstance(rung, FallbackPlanner) for rung in rungs):
         return rungs
-    return (Rung(planner, min_confidence=0.0),)
+    return (FallbackPlanner(planner, min_confidence=0.0),)
 
 
 def name_of_planner(planner: object) -> str:
@@ -341,7 +341,7 @@ def name_of_planner(planner: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class LowConfidence:
     """Why the answer of a planner is not used, though it may be valid.
 
     Attributes:
@@ -353,7 +353,7 @@ class Doubt:
     problem: Problem | None = None
 
 
-def doubt_about(answer: object, brief: Brief, least: float) -> Doubt | None:
+def low_confidence_of(answer: object, brief: Brief, least: float) -> LowConfidence | None:
     """Return why the next planner is asked after *answer*, from a planner that may hand on; `None` to use the answer.
 
     Args:
@@ -363,17 +363,17 @@ def doubt_about(answer: object, brief: Brief, least: float) -> Doubt | None:
     """
     if answer is None and not brief.is_next:
         kinds = [trigger.kind for trigger in brief.triggers]
-        failed = not all(kind.is_odd_success or kind is TriggerKind.GOAL_CHANGED for kind in kinds)
-        return Doubt(HandOn.NOTHING) if failed else None
+        failed = not all(kind.is_surprising_success or kind is TriggerKind.GOAL_CHANGED for kind in kinds)
+        return LowConfidence(HandOn.NOTHING) if failed else None
     if not isinstance(answer, Plan | Patch):
         return None
     if answer.confidence is not None and answer.confidence < least:
         facts = {"confidence": f"{answer.confidence:g}", "least": f"{least:g}"}
-        return Doubt(HandOn.LOW_CONFIDENCE, Problem("DR422", "confidence", facts))
+        return LowConfidence(HandOn.LOW_CONFIDENCE, Problem("DR422", "confidence", facts))
     for place, step in _steps_in(answer):
         if step.confidence is not None and step.confidence < least:
             facts = {"step": step.id, "confidence": f"{step.confidence:g}", "least": f"{least:g}"}
-            return Doubt(HandOn.AMBIGUOUS_STEP, Problem("DR426", f"{place}.confidence", facts))
+            return LowConfidence(HandOn.AMBIGUOUS_STEP, Problem("DR426", f"{place}.confidence", facts))
     return None
 
 
@@ -384,9 +384,9 @@ def _steps_in(answer: Plan | Patch) -> list[tuple[str, Step]]:
     return [(f"edits[{place}].step", edit.step) for place, edit in edits if isinstance(edit, Add | Replace)]
 
 
-def with_names(rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
+def with_names(rungs: tuple[FallbackPlanner, ...]) -> tuple[FallbackPlanner, ...]:
     """Return *rungs* with names that differ from each other."""
-    named: list[Rung] = []
+    named: list[FallbackPlanner] = []
     for rung in rungs:
         name, number = rung.name, 2
         while any(name == other.name for other in named):

@@ -174,7 +174,7 @@ Approver: TypeAlias = Callable[[Question], Awaitable[Answer | bool | None]]
 _MAX_NOTE = 2_000  # characters; a longer note is more likely a mistake than a reason
 
 
-class AnswerLetter(BaseModel):
+class AnswerMessage(BaseModel):
     """An answer to one question, as JSON that another process can leave for the run.
 
     Attributes:
@@ -199,17 +199,17 @@ class AnswerLetter(BaseModel):
         return Answer(self.choice, self.value, self.by, self.note, tuple(self.ticked))
 
     @classmethod
-    def of(cls, question: str, answer: Answer, key: str) -> AnswerLetter:
+    def of(cls, question: str, answer: Answer, key: str) -> AnswerMessage:
         """Return the message with *answer* to the question with the id *question*, for the run with *key*."""
         facts = {name: getattr(answer, name) for name in ("choice", "value", "by", "note", "ticked")}
         return cls(key=key, question=question, **facts)
 
 
-class ControlLetter(BaseModel):
+class ControlMessage(BaseModel):
     """An order to stop a run, or one step of it, as JSON that another process can leave for the process at the run.
 
     Attributes:
-        key: The answer key of the run, as in `AnswerLetter`.
+        key: The answer key of the run, as in `AnswerMessage`.
         control: The order.
         after: The number of the last record that the sender has seen. The order is only for the process that has
             written this record: a later one that resumes the run throws the letter away.
@@ -234,7 +234,7 @@ class ControlLetter(BaseModel):
         return f"{done} by {self.by or 'somebody'}{f': {self.reason}' if self.reason else ''}"
 
 
-def read_letter(text: bytes) -> AnswerLetter | ControlLetter:
+def read_letter(text: bytes) -> AnswerMessage | ControlMessage:
     """Parse a message of the inbox.
 
     Raises:
@@ -245,13 +245,13 @@ def read_letter(text: bytes) -> AnswerLetter | ControlLetter:
     except ValueError:
         facts = None  # the error of the model says more
     is_order = isinstance(facts, dict) and "control" in facts
-    return (ControlLetter if is_order else AnswerLetter).model_validate_json(text)
+    return (ControlMessage if is_order else AnswerMessage).model_validate_json(text)
 
 
-def answer_in(text: bytes) -> AnswerLetter | None:
+def answer_in(text: bytes) -> AnswerMessage | None:
     """Return the answer in the message *text*; `None` if it is another message."""
     try:
         letter = read_letter(text)
     except ValueError:
         return None
-    return letter if isinstance(letter, AnswerLetter) else None
+    return letter if isinstance(letter, AnswerMessage) else None

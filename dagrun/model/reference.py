@@ -133,7 +133,7 @@ def _unquote(quoted: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class Placeholder:
     """A place in a template where the output of a step is put in.
 
     Attributes:
@@ -164,10 +164,12 @@ class Template:
     texts: frozenset[int] = frozenset()
 
     @property
-    def holes(self) -> tuple[Hole, ...]:
+    def holes(self) -> tuple[Placeholder, ...]:
         """The placeholders, made at each call: a plan has many, and few are needed one by one."""
         pairs = zip(self.references, self.places, strict=True)
-        return tuple(Hole(reference, place, number in self.texts) for number, (reference, place) in enumerate(pairs))
+        return tuple(
+            Placeholder(reference, place, number in self.texts) for number, (reference, place) in enumerate(pairs)
+        )
 
     def fill(self, look_up: Callable[[Reference], Stored], limit: int = MAX_VALUE_BYTES) -> bytes:
         """Build the JSON text, with the value from *look_up* for each placeholder.

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 from dagrun.errors import ContractError, StepCancelled, ToolError, shorten
 from dagrun.model.contracts.deps import NO_DEPS, Deps
 from dagrun.model.contracts.spilling import ValueLimits
-from dagrun.model.flow.marks import Crossing
+from dagrun.model.flow.marks import FlowViolation
 from dagrun.model.question import Answer
 from dagrun.model.value import ArtifactStore
 
@@ -70,7 +70,7 @@ class ToolContext(Generic[D]):
     deps: D = field(default=cast(Any, None), repr=False)
     expected_output: str = ""
     provider: Deps = field(default=NO_DEPS, repr=False)
-    inner_asks: Mapping[str, Crossing] | None = field(default=None, repr=False)
+    inner_asks: Mapping[str, FlowViolation] | None = field(default=None, repr=False)
 
     @property
     def seconds_left(self) -> float | None:

@@ -20,7 +20,7 @@ _SUCCEEDED: Final = "succeeded"
 _IN_DOUBT: Final = "unknown"
 
 
-class Stand(StrEnum):
+class RunState(StrEnum):
     """The possible actions on a run."""
 
     RUNNING = "running"  # a process runs it
@@ -31,11 +31,11 @@ class Stand(StrEnum):
     DAMAGED = "damaged"  # its record was changed, or cannot be read
 
 
-_STAYS: Final = (Stand.ENDED, Stand.WAITING, Stand.INTERRUPTED)
+_STAYS: Final = (RunState.ENDED, RunState.WAITING, RunState.INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class RunOverview:
     """A run in short, for lists. Texts hold no control characters.
 
     Attributes:
@@ -57,7 +57,7 @@ class Standing:
     """
 
     run_id: str
-    stand: Stand
+    stand: RunState
     status: str = ""
     reason: str = ""
     owner: str = ""
@@ -75,22 +75,22 @@ class Standing:
     @property
     def is_resumable(self) -> bool:
         """Whether the run can be resumed."""
-        return self.stand in (Stand.WAITING, Stand.INTERRUPTED) or self.status == _IN_DOUBT
+        return self.stand in (RunState.WAITING, RunState.INTERRUPTED) or self.status == _IN_DOUBT
 
     @property
     def text(self) -> str:
         """The summary in a sentence."""
         waits = f"waits for an answer about {shorten(', '.join(self.waits_for))}" if self.waits_for else ""
         match self.stand:
-            case Stand.RUNNING:
+            case RunState.RUNNING:
                 return f"running: {self.owner or 'somebody'}{'; ' if waits else ''}{waits}"
-            case Stand.WAITING:
+            case RunState.WAITING:
                 return waits or f"waiting: {self.reason}"
-            case Stand.INTERRUPTED:
+            case RunState.INTERRUPTED:
                 return self.reason if self.status else "interrupted: its process has ended"
-            case Stand.EMPTY:
+            case RunState.EMPTY:
                 return "empty: it was ended before its first record"
-            case Stand.DAMAGED:
+            case RunState.DAMAGED:
                 return f"damaged: {self.reason}"
             case _:
                 is_plain = self.status == _SUCCEEDED and ";" not in self.reason  # else elements of a for_each failed
@@ -126,12 +126,12 @@ class Standing:
         return json.dumps({"dagrun": __version__, "standing": asdict(self)}).encode()
 
     @classmethod
-    def from_text(cls, run_id: str, text: bytes) -> Standing | None:
+    def from_text(cls, run_id: str, text: bytes) -> RunOverview | None:
         """Read a result of `as_text`; `None` if it is none, is about another run, or was written by another version."""
         try:
             kept = json.loads(text)
             facts = kept["standing"]
-            facts |= {"stand": Stand(facts["stand"]), "waits_for": tuple(facts["waits_for"])}
+            facts |= {"stand": RunState(facts["stand"]), "waits_for": tuple(facts["waits_for"])}
             found = cls(**facts | {name: dict(facts[name]) for name in ("labels", "counts")})
             is_ours = kept["dagrun"] == __version__ and found.run_id == run_id and found.can_be_kept
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -139,14 +139,14 @@ class Standing:
         return found if is_ours else None
 
 
-def standing_of(run: RunSummary, held: Held) -> Standing:
+def standing_of(run: RunSummary, held: Held) -> RunOverview:
     """Return the standing of a run.
 
     Args:
         run: The summary of its record.
         held: Which process holds the run.
     """
-    return Standing(
+    return RunOverview(
         run_id=run.run_id,
         stand=_stand_of(run, held),
         status=run.status,
@@ -165,9 +165,9 @@ def standing_of(run: RunSummary, held: Held) -> Standing:
     )
 
 
-def _stand_of(run: RunSummary, held: Held) -> Stand:
+def _stand_of(run: RunSummary, held: Held) -> RunState:
     if run.has_ended:
-        return Stand.ENDED
+        return RunState.ENDED
     if held.is_held:
-        return Stand.RUNNING
-    return Stand.WAITING if run.is_suspended and run.status == "waiting" else Stand.INTERRUPTED
+        return RunState.RUNNING
+    return RunState.WAITING if run.is_suspended and run.status == "waiting" else RunState.INTERRUPTED

@@ -11,7 +11,7 @@ from dagrun.llm.language_model import AnswerStream, LanguageModel, Reply, Reques
 from dagrun.model.planner import Brief
 from dagrun.model.policy import PlanLimits
 from dagrun.model.toolbox import Toolbox
-from dagrun.planners.runaway import RunawayText
+from dagrun.planners.repetition_guard import RunawayText
 
 # Characters of a refused answer that the model gets back. Of a longer answer, it gets back only the problems.
 _MAX_KEPT: Final = 50_000

@@ -16,7 +16,7 @@ from dagrun.planners.ask_model import LastAnswers, pieces_of, text_of, toolbox_o
 from dagrun.planners.prompt_examples import Dialect
 from dagrun.planners.prompt_texts import Wording, WordingOptions
 from dagrun.planners.prompts import Kind, Prompt, prompt_for
-from dagrun.planners.runaway import RunawaySteps
+from dagrun.planners.repetition_guard import RunawaySteps
 from dagrun.planners.small_answers import SmallAnswer
 from dagrun.planners.tool_choice import SelectTools, ToolChoice
 from dagrun.plans.model_answers import read_answer

@@ -271,7 +271,7 @@ def scopes_above(status: Any) -> tuple[Any, ...] | None:
     return tuple(scopes)
 
 
-async def shake_off_cancellation() -> None:
+async def uncancel_task() -> None:
     """Take a cancellation that foreign code has left for this task, so that the task does not end as cancelled.
 
     On asyncio such an end would cancel the whole task group that the task belongs to. Call it last.
@@ -354,7 +354,7 @@ def _close_leaked_nurseries() -> None:
     task._child_nurseries.clear()
 
 
-async def let_others_run() -> None:
+async def yield_to_loop() -> None:
     """Yield to all tasks that are ready or due, during long work; a cancellation is deferred.
 
     One turn of asyncio's loop is not enough: a task whose timer is due is found in the first turn, woken in the second,

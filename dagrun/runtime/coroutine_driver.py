@@ -7,7 +7,7 @@ What it leaves behind is found like this:
 2. Only what it waits for counts: a program in a variable of its functions, the job of a thread, a child task. The
    reader task of a client, or a server that several calls share, does not.
 3. What still goes on when it has ended is named in the failure of the call, and keeps the place of the call: see
-   `dagrun.runtime.steps.kept_places`.
+   `dagrun.runtime.steps.leftover_calls`.
 """
 
 from __future__ import annotations

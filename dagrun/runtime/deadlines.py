@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 
-class Alarms:
+class Timers:
     """Calls functions at given times. The sleeping task starts with the first alarm, and wakes only for alarms.
 
     Args:

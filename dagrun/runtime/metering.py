@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dagrun.graph.ledger import Reservation
 from dagrun.model.usage import Charge
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.run_callbacks import RunCallbacks
 
 
 class RunMeter:
@@ -22,7 +22,7 @@ class RunMeter:
 
     __slots__ = ("_is_known", "_up", "cost", "tokens")
 
-    def __init__(self, up: Upcalls) -> None:
+    def __init__(self, up: RunCallbacks) -> None:
         self.tokens = 0
         self.cost: float | None = None
         self._is_known = True

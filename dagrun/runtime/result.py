@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from dagrun.decide.exception_text import is_showable
 from dagrun.errors import ContractError, FailureCause, Problem, RunFailed, ValueRefused, listing, short_repr, shorten
-from dagrun.faces import notebook_bundle, write_report
 from dagrun.graph.figures import RunFigures, critical_path, handoff
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -37,6 +36,7 @@ from dagrun.model.value import (
     decode_with_objects,
     value_at,
 )
+from dagrun.presenters import notebook_bundle, write_report
 
 T = TypeVar("T")
 

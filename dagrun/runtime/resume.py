@@ -13,7 +13,7 @@ from dagrun.decide.run_status import NO_PLAN_NOR_PLANNER, NO_PLANNER
 from dagrun.graph.changes import GOAL
 from dagrun.graph.live_graph import PAUSE, REPLAN
 from dagrun.graph.node import Node
-from dagrun.graph.released_outputs import drop_values
+from dagrun.graph.output_eviction import drop_values
 from dagrun.graph.reopen import lost, restore
 from dagrun.model.outcome import Recovery, State, Status, TriggerKind
 from dagrun.model.question import Asked, Question
@@ -92,7 +92,7 @@ class Resumption:
             self._accounts.drop_optional()
         for question in asked:  # questions that were opened just now are being asked already
             if question.id in self._graph.questions:
-                self._people.seek_answer(question)
+                self._people.request_answer(question)
         self._go_on_planning()
 
     def _line_up(self, ready: list[Node]) -> None:

@@ -10,7 +10,6 @@ from anyio.abc import TaskGroup
 
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, Problem, SpliceRefused, StepNotFound
-from dagrun.faces import notebook_bundle
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.plan_history import PlanHistory
 from dagrun.model.event import Event, RunResumed
@@ -18,7 +17,8 @@ from dagrun.model.outcome import State, Status, TriggerKind
 from dagrun.model.patch import Consequence, Patch
 from dagrun.model.question import Answer, Question, answer_from
 from dagrun.model.toolbox import hint
-from dagrun.runtime.backend import let_others_run, named_loop
+from dagrun.presenters import notebook_bundle
+from dagrun.runtime.backend import named_loop, yield_to_loop
 from dagrun.runtime.record.observers import DEFAULT_BUFFER, Observer, Subscription
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.result import RunResult, StepResults
@@ -48,7 +48,7 @@ class Run:
         self.artifacts = setup.calls.artifacts
         self._thread = threading.get_ident()
         self._plan = setup.plan
-        self._tape = setup.tape
+        self._run_log = setup.run_log
         self._assembly = assembly = RunAssembly(setup)
         self._graph = assembly.parts.graph
         self._record = assembly.parts.record
@@ -144,7 +144,7 @@ class Run:
         """
         self._must_be_in_loop("suspended", "run_sync(run.suspend)")
         _must_be_text(reason)
-        if self._tape is None:
+        if self._run_log is None:
             raise ContractError("only a run with a journal can be suspended: journal=…")
         was_running = not self.has_ended
         with named_loop():
@@ -153,12 +153,12 @@ class Run:
 
     async def _durable(self) -> None:
         """Wait until all that has happened so far is durable."""
-        if self._tape is None:
+        if self._run_log is None:
             return
         failure = self._assembly.failure
         if failure is not None:
             raise type(failure)(*failure.args) from failure  # the traceback of *failure* itself leads back to the run
-        await self._tape.durable()
+        await self._run_log.durable()
 
     # Changing the plan ------------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class Run:
         if self.has_ended or self._scheduler.finish.is_closing:
             raise ContractError("the run has ended, or is being stopped")
         self._record.change_goal(goal)
-        self._scheduler.settle_down()
+        self._scheduler.on_external_change()
         await self._durable()
 
     # People -----------------------------------------------------------------------------------------------
@@ -295,12 +295,12 @@ class Run:
         Raises:
             JournalFailed: The journal cannot be written.
         """
-        if self._tape is not None:
+        if self._run_log is not None:
             # Building the state took time, and so will writing the whole plan as text.
-            await let_others_run()
+            await yield_to_loop()
         self._assembly.open(tasks, taken_over)
-        if self._tape is not None:
-            await self._tape.durable()
+        if self._run_log is not None:
+            await self._run_log.durable()
         self._assembly.go(tasks)
 
     def fold(self, recorded: Iterable[Event]) -> None:

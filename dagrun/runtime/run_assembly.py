@@ -13,19 +13,19 @@ from dagrun.graph.node import Node
 from dagrun.graph.reopen import in_doubt
 from dagrun.model.event import Event, RunResumed, RunStarted
 from dagrun.model.outcome import Status
-from dagrun.model.question import ControlLetter
+from dagrun.model.question import ControlMessage
 from dagrun.runtime.backend import event_class
-from dagrun.runtime.deadlines import Alarms
-from dagrun.runtime.people.letters import LettersFromJournal
+from dagrun.runtime.deadlines import Timers
+from dagrun.runtime.people.inbox_messages import MessagesFromJournal
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.record.recorder import JournalWatch
+from dagrun.runtime.run_callbacks import RunCallbacks, weakly
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.run_setup import RunSetup
-from dagrun.runtime.steps.attempt import Attempts
-from dagrun.runtime.steps.endings import Learning, learns
+from dagrun.runtime.steps.attempt import AttemptRunner
+from dagrun.runtime.steps.attempt_completion import DurationRecorder, learns
 from dagrun.runtime.steps.scheduler import Scheduler
 from dagrun.runtime.steps.workers import Workers
-from dagrun.runtime.upcalls import Upcalls, weakly
 
 if TYPE_CHECKING:
     from dagrun.runtime.composing import Composing
@@ -51,7 +51,7 @@ class RunAssembly:
     def __init__(self, setup: RunSetup) -> None:
         self._setup = setup
         self.ended = event_class()()
-        self._up = up = Upcalls(
+        self._up = up = RunCallbacks(
             suspended=self._on_suspend,
             charged=self._on_charge,
             on_stop=self._on_stop,
@@ -61,16 +61,16 @@ class RunAssembly:
         # A budget that several runs share outlives this run.
         self.parts = parts = RunParts(setup, up, weakly(self._on_room) if setup.shared.budget is not None else None)
         self._record = parts.record
-        self.learning = Learning(setup.shared.durations) if learns(parts.policy, setup.shared.cap) else None
+        self.learning = DurationRecorder(setup.shared.durations) if learns(parts.policy, setup.shared.cap) else None
         self.scheduler = Scheduler(parts)
         self.scheduler.hedges = self._make_hedges()
         self.scheduler.endings.learning = self.learning
         self.coordinator = self._make_coordinator()
         self.composing = self._make_composing()
-        tape = parts.tape
-        self._letters = LettersFromJournal(tape, parts.graph, parts.people, up) if tape is not None else None
-        self._watch = JournalWatch(parts.record, up) if tape is not None else None
-        self._alarms: Alarms
+        run_log = parts.run_log
+        self._letters = MessagesFromJournal(run_log, parts.graph, parts.people, up) if run_log is not None else None
+        self._watch = JournalWatch(parts.record, up) if run_log is not None else None
+        self._alarms: Timers
         self._workers: Workers
         self._sharing: SharedCalls | None = None
         self._is_open = False
@@ -137,7 +137,7 @@ class RunAssembly:
         self._record.last_look.open(tasks)
         if self._letters is not None:
             self._letters.open(tasks, first)
-        self.scheduler.settle_down()
+        self.scheduler.on_external_change()
 
     def resume(self, tasks: TaskGroup, last: Event, resumed: Callable[[int, float], RunResumed]) -> None:
         """Resume a run whose state has been folded from its record.
@@ -163,7 +163,7 @@ class RunAssembly:
     def _open_parts(self, tasks: TaskGroup) -> None:
         """Give the parts the objects that exist only inside the task group of the run."""
         parts, setup = self.parts, self._setup
-        self._alarms = Alarms(tasks, parts.now, parts.record.deliver)
+        self._alarms = Timers(tasks, parts.now, parts.record.deliver)
         self._workers = workers = Workers(
             tasks,
             parts.frontier,
@@ -176,7 +176,7 @@ class RunAssembly:
         if setup.shared.cap is not None:
             parts.frontier.on_room = weakly(workers.nudge)  # the shared cap outlives the run, too
         root = setup.opening.root if setup.opening is not None else setup.run_id
-        attempts = Attempts(
+        attempts = AttemptRunner(
             parts, setup.calls.executors, setup.calls.artifacts, root=root, ask_person=self.scheduler.inside.ask
         )
         if attempts.shares:
@@ -187,11 +187,11 @@ class RunAssembly:
         if self.coordinator is not None:
             self.coordinator.open(tasks)
         self.scheduler.open(tasks, self._alarms, attempts)
-        if self._watch is not None and parts.tape is not None:
-            self._watch.open(tasks, parts.tape)
+        if self._watch is not None and parts.run_log is not None:
+            self._watch.open(tasks, parts.run_log)
         self._is_open = True
 
-    def _share(self, attempts: Attempts, tasks: TaskGroup, root: str) -> None:
+    def _share(self, attempts: AttemptRunner, tasks: TaskGroup, root: str) -> None:
         """Set up shared calls for tools with a cache or a batch form."""
         from dagrun.runtime.sharing.result_cache import cache_of  # here: few runs have such tools
         from dagrun.runtime.sharing.shared_calls import OwnAttempts, SharedCalls
@@ -212,10 +212,10 @@ class RunAssembly:
         """Another run has returned room that this run waits for, or there will never be room for this run."""
         if self.parts.accounts.feed():
             # Not at once: either run may be in the middle of a change.
-            self._alarms.at(self.parts.now(), self.scheduler.settle_down)
+            self._alarms.at(self.parts.now(), self.scheduler.on_external_change)
         self._workers.nudge()
 
-    def _on_order(self, order: ControlLetter) -> None:
+    def _on_order(self, order: ControlMessage) -> None:
         """Carry out an order to stop. One about a step that is not there, or has ended, changes nothing."""
         if order.control == "suspend":
             self.scheduler.stopping.suspend(Status.CANCELLED, order.text)
@@ -244,7 +244,7 @@ class RunAssembly:
 
     def _on_charge(self) -> None:
         self.parts.accounts.look()
-        self.scheduler.settle_down()
+        self.scheduler.on_external_change()
 
     def _on_stop(self) -> None:
         self.parts.accounts.is_closed = True

@@ -1,7 +1,8 @@
 """The objects that most parts of a run share: made once from its setup, and passed to each part.
 
 A part takes `RunParts` and its own parameters, and keeps in its own attributes what it uses at every step. None of the
-shared parts is handed this object, so it belongs to no circle of references; they call later parts through `Upcalls`.
+shared parts is handed this object, so it belongs to no circle of references; they call later parts through
+`RunCallbacks`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from dagrun.graph.ledger import Ledger
 from dagrun.model.redaction.redactor import REDACTOR
 from dagrun.runtime.backend import clock
 from dagrun.runtime.metering import RunMeter
-from dagrun.runtime.people.people import People
+from dagrun.runtime.people.human_input import HumanInput
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.record.recorder import Recorder
+from dagrun.runtime.run_callbacks import RunCallbacks
 from dagrun.runtime.run_setup import RunSetup, random_of, state_of
-from dagrun.runtime.steps.accounts import Accounts
+from dagrun.runtime.steps.budget_gate import BudgetGate
 from dagrun.runtime.steps.reviews import Reviews
 from dagrun.runtime.stop_scope import stop_scopes
-from dagrun.runtime.upcalls import Upcalls
 
 
 class RunParts:
@@ -36,7 +37,7 @@ class RunParts:
         policy: The limits of the run.
         context: The context variables that every tool and plug-in starts from.
         random: For the jitter of delays.
-        tape: Where the run is recorded; `None` if it has no journal, and so cannot be suspended.
+        run_log: Where the run is recorded; `None` if it has no journal, and so cannot be suspended.
         now: The clock of the loop.
         new_scope: Makes the scope of an attempt, or of a worker that makes several, one after another.
         up: Calls to the parts that are made later.
@@ -67,13 +68,13 @@ class RunParts:
         "record",
         "reviews",
         "run_id",
-        "tape",
+        "run_log",
         "tracer",
         "up",
         "windows",
     )
 
-    def __init__(self, setup: RunSetup, up: Upcalls, on_room: Callable[[], object] | None) -> None:
+    def __init__(self, setup: RunSetup, up: RunCallbacks, on_room: Callable[[], object] | None) -> None:
         plan, kept, context = setup.plan, setup.record, setup.calls.context
         built = setup.built or state_of(setup, partial(setup.shared.durations.medians_of, plan.toolbox))
         self.run_id = setup.run_id
@@ -82,7 +83,7 @@ class RunParts:
         self.model_windows = setup.shared.model_windows
         self.context = context
         self.random = random_of(setup.options["seed"])
-        self.tape = setup.tape
+        self.run_log = setup.run_log
         self.now = now = clock()
         self.up = up
         self.new_scope = stop_scopes(policy.grace, now, up.on_cancelled_around)
@@ -92,10 +93,10 @@ class RunParts:
         self.tracer = tracer = setup.tracer
         if tracer is not None:
             tracer.enter(context)
-        recorder = None if kept is None else Recorder(kept.tape, graph, up, plan.secrets, kept.seal)
+        recorder = None if kept is None else Recorder(kept.run_log, graph, up, plan.secrets, kept.seal)
         keep, flush = (None, None) if recorder is None else (recorder.keep, recorder.flush)
         self.record = record = Record(graph, now, up, keep, flush, run_id=setup.run_id)
-        self.people = People(
+        self.people = HumanInput(
             record,
             run_id=setup.run_id,
             approver=setup.options["approver"],
@@ -106,7 +107,7 @@ class RunParts:
             can_wait=kept is not None,
         )
         self.ledger = ledger = Ledger(policy, setup.shared.budget, on_room)
-        self.accounts = Accounts(graph, record, policy, ledger)
+        self.accounts = BudgetGate(graph, record, policy, ledger)
         up.reserve_model, up.settle_model = self.accounts.reserve_model, self.accounts.settle_model
         up.ask_for_plan = self.people.ask_for_plan
         meter = partial(RunMeter, up)

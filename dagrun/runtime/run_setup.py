@@ -18,7 +18,7 @@ from dagrun.graph.caps import Cap
 from dagrun.graph.longest_paths import Expected
 from dagrun.model.event import Opening
 from dagrun.model.executor import Executor
-from dagrun.model.journal import Tape
+from dagrun.model.journal import RunLog
 from dagrun.model.tracing import RunTracer
 from dagrun.model.value import Stored
 from dagrun.runtime.artifacts import ArtifactFolder
@@ -75,12 +75,12 @@ class OpenRecord:
     """The record of a run that is open for writing.
 
     Attributes:
-        tape: Where the journal takes the events.
+        run_log: Where the journal takes the events.
         opening: What the run was opened with, as the journal keeps it.
         seal: Encrypts the records of events that are redacted; `None` if the host has given no key.
     """
 
-    tape: Tape
+    run_log: RunLog
     opening: Opening
     seal: Callable[[bytes], str] | None = None
 
@@ -115,9 +115,9 @@ class RunSetup:
     built: Built | None = field(default=None, init=False)
 
     @property
-    def tape(self) -> Tape | None:
+    def run_log(self) -> RunLog | None:
         """The run log of the run; `None` if there is no journal."""
-        return None if self.record is None else self.record.tape
+        return None if self.record is None else self.record.run_log
 
     @property
     def opening(self) -> Opening | None:

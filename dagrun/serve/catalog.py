@@ -1,7 +1,7 @@
 """The catalogue: all runs that the page knows, each in short, and the questions that are open in them.
 
 The list of a thousand runs must cost next to nothing when nothing has changed. So what is known of a record is kept
-together with its mark (`MarksRecords`), and only records whose mark has changed are read again. A run that somebody
+together with its mark (`SupportsVersions`), and only records whose mark has changed are read again. A run that somebody
 looks at, or that another process carries out, has a feed, which reads what is new alone.
 """
 
@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from dagrun.api.learned_durations import Memory
+from dagrun.api.learned_durations import LearnedDurations
 from dagrun.api.replaying import replayed
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.codec.event_codec import events_of
-from dagrun.model.journal import Held, Journal, KeepsStandings, Line, MarksRecords
+from dagrun.model.journal import Held, Journal, Line, SupportsSummaryCache, SupportsVersions
 from dagrun.model.question import Question
 from dagrun.model.redaction.records import shown_events
-from dagrun.observe.run_standing import Stand, Standing, standing_of
+from dagrun.observe.run_standing import RunOverview, RunState, standing_of
 from dagrun.observe.run_summary import summary_of
 from dagrun.runtime.run import Run
 from dagrun.serve.feeds import Feed, LiveFeed, RecordFeed, held_by
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _MOST_FEEDS: Final = 64  # of runs at which nobody looks any more
 _WITHOUT_MARKS: Final = 2.0  # seconds for which a list is valid that was made by reading everything
-_OPEN: Final = (Stand.RUNNING, Stand.WAITING, Stand.INTERRUPTED)
+_OPEN: Final = (RunState.RUNNING, RunState.WAITING, RunState.INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class RunEntry:
         queue: Where it stands in the queue; `None` if it was not submitted, or has ended.
     """
 
-    standing: Standing
+    standing: RunOverview
     questions: tuple[Question, ...] = ()
     queue: QueuedRun | None = None
 
@@ -97,7 +97,7 @@ class Catalog:
         self._listing = anyio.Lock()
         self._kept: dict[str, tuple[str, RunEntry]] = {}
         self._made = float("-inf")
-        self._memory = Memory(None)
+        self._memory = LearnedDurations(None)
         self._entries: list[RunEntry] = []
 
     # Feeds ------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Catalog:
     async def _of_journal(self) -> list[RunEntry]:
         if self.journal is None:
             return []
-        if isinstance(self.journal, MarksRecords):
+        if isinstance(self.journal, SupportsVersions):
             marks = await self.journal.marks()
             # What is seen from inside needs no look at its record.
             running = self._running() | self._feeds_inside()
@@ -202,10 +202,10 @@ class Catalog:
     async def _take_kept(self, marks: Mapping[str, str]) -> None:
         """Load the summaries that earlier lists have cached, for runs that are unknown yet."""
         unknown = [run_id for run_id in marks if run_id not in self._kept]
-        if not unknown or not isinstance(self.journal, KeepsStandings):
+        if not unknown or not isinstance(self.journal, SupportsSummaryCache):
             return
         for run_id, text in (await self.journal.standings(unknown)).items():
-            kept = Standing.from_text(run_id, text)
+            kept = RunOverview.from_text(run_id, text)
             # What people are asked is not in it; and where states were not counted, the record has them.
             if kept is not None and kept.counts and not kept.waits_for:
                 self._kept[run_id] = (marks[run_id], RunEntry(kept))
@@ -226,7 +226,7 @@ class Catalog:
         return entry
 
     async def _keep_on_disk(self, entry: RunEntry, mark: str) -> None:
-        if entry.standing.can_be_kept and isinstance(self.journal, KeepsStandings):
+        if entry.standing.can_be_kept and isinstance(self.journal, SupportsSummaryCache):
             with suppress(JournalError):
                 await self.journal.keep_standing(entry.standing.run_id, mark, entry.standing.as_text())
 
@@ -234,12 +234,12 @@ class Catalog:
         """Return an entry whose record has not changed: its process may have ended since."""
         assert self.journal is not None
         standing = entry.standing
-        if standing.stand is not Stand.RUNNING:
+        if standing.stand is not RunState.RUNNING:
             return entry
         held = await held_by(self.journal, standing.run_id)
         if held.is_held:
             return entry
-        return replace(entry, standing=replace(standing, stand=Stand.INTERRUPTED, owner=""))
+        return replace(entry, standing=replace(standing, stand=RunState.INTERRUPTED, owner=""))
 
     async def _followed(self, held: Held) -> RunEntry | None:
         """Return a run of another process; its feed reads new records only."""
@@ -247,7 +247,7 @@ class Catalog:
             feed = await self._opened(held.run_id)
             await feed.refresh()
         except RunNotFound:
-            return RunEntry(Standing(run_id=held.run_id, stand=Stand.RUNNING, owner=held.owner))
+            return RunEntry(RunOverview(run_id=held.run_id, stand=RunState.RUNNING, owner=held.owner))
         except JournalError as error:
             return _damaged(held.run_id, error)
         assert isinstance(feed, RecordFeed)
@@ -258,8 +258,8 @@ class Catalog:
         try:
             lines = await self.journal.read(held.run_id)
             if not lines:
-                stand = Stand.RUNNING if held.is_held else Stand.EMPTY
-                return RunEntry(Standing(run_id=held.run_id, stand=stand, owner=held.owner if held.is_held else ""))
+                stand = RunState.RUNNING if held.is_held else RunState.EMPTY
+                return RunEntry(RunOverview(run_id=held.run_id, stand=stand, owner=held.owner if held.is_held else ""))
             return await anyio.to_thread.run_sync(_entry_of_lines, lines, held)
         except RunNotFound:
             return None
@@ -269,7 +269,7 @@ class Catalog:
 
 def _damaged(run_id: str, error: JournalError) -> RunEntry:
     reason = f"record {error.seq}: {error.reason}" if isinstance(error, JournalDamaged) else str(error)
-    return RunEntry(Standing(run_id=run_id, stand=Stand.DAMAGED, reason=shorten(reason)))
+    return RunEntry(RunOverview(run_id=run_id, stand=RunState.DAMAGED, reason=shorten(reason)))
 
 
 def _entry_of_lines(lines: Sequence[Line], held: Held) -> RunEntry:
@@ -285,11 +285,11 @@ def _entry_of_lines(lines: Sequence[Line], held: Held) -> RunEntry:
 def _entry_of_feed(feed: RecordFeed) -> RunEntry:
     opening = feed.opening.opening
     assert opening is not None
-    stand = Stand.ENDED if feed.is_over else Stand.WAITING if feed.is_suspended else Stand.INTERRUPTED
+    stand = RunState.ENDED if feed.is_over else RunState.WAITING if feed.is_suspended else RunState.INTERRUPTED
     return _entry_of_graph(
         feed.graph,
         run_id=feed.run_id,
-        stand=Stand.RUNNING if feed.watch.is_alive else stand,
+        stand=RunState.RUNNING if feed.watch.is_alive else stand,
         owner=feed.watch.owner,
         began=feed.opening.wall_time,
         last=feed.last,
@@ -299,7 +299,7 @@ def _entry_of_feed(feed: RecordFeed) -> RunEntry:
 
 
 def _entry_of_run(run: Run) -> RunEntry:
-    stand = Stand.ENDED if run.has_ended else Stand.RUNNING
+    stand = RunState.ENDED if run.has_ended else RunState.RUNNING
     return _entry_of_graph(run.graph, run_id=run.id, stand=stand, owner="this process", began=time.time() - run.seconds)
 
 
@@ -307,7 +307,7 @@ def _entry_of_graph(graph: LiveGraph, **facts: Any) -> RunEntry:
     shown = graph.plan.redactor
     planned = list(graph.planned())
     questions = tuple(graph.questions.values())
-    standing = Standing(
+    standing = RunOverview(
         **facts,
         status="" if graph.status is None else str(graph.status),
         reason=shorten(shown.text(graph.reason)),

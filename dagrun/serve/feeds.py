@@ -28,12 +28,12 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.journal.following import RecordFollower
 from dagrun.model.codec.event_codec import decode, events_of
 from dagrun.model.event import Event, RunEnded, RunResumed, RunStarted, RunSuspended
-from dagrun.model.journal import Held, Journal, Line, MarksRecords
+from dagrun.model.journal import Held, Journal, Line, SupportsVersions
 from dagrun.model.redaction.records import as_shown, redactor_of
 from dagrun.observe.view.document import shape_number
+from dagrun.observe.view.live_view import LiveView
 from dagrun.observe.view.shape import RunView
 from dagrun.observe.view.values import Values
-from dagrun.observe.view.watch import Watch
 from dagrun.runtime.run import Run
 from dagrun.serve import size_limits
 from dagrun.serve.drawings import graph_svg
@@ -87,7 +87,7 @@ class Feed:
         median: Returns how long calls of a tool took in other runs, in seconds; `None` if that is not known.
     """
 
-    watch: Watch
+    watch: LiveView
     graph: LiveGraph
     median: Callable[[str], float | None] = staticmethod(_unknown)
 
@@ -234,7 +234,7 @@ class LiveFeed(Feed):
         super().__init__(run.id)
         self.run = run
         self.graph = run.graph
-        self.watch = Watch(run.graph, "this process")
+        self.watch = LiveView(run.graph, "this process")
         self.is_over = run.has_ended
         self.watch.is_alive = not self.is_over
         run.watch(self)
@@ -348,7 +348,7 @@ class RecordFeed(Feed):
         self._zero = self._openings[-1].wall_time - self._openings[-1].at
         if is_first:
             self.graph = replayed(self.run_id, shown).graph
-            self.watch = Watch(self.graph)
+            self.watch = LiveView(self.graph)
             self.watch.seq = lines[-1].seq
         else:
             fold(self.graph, shown, self.run_id)
@@ -380,6 +380,6 @@ async def held_by(journal: Journal, run_id: str) -> Held:
     Raises:
         RunNotFound: There is no such run.
     """
-    if isinstance(journal, MarksRecords):
+    if isinstance(journal, SupportsVersions):
         return await journal.held(run_id)
     return next((held for held in await journal.runs() if held.run_id == run_id), Held(run_id))

@@ -120,16 +120,16 @@ def web(
         from starlette.routing import Router
     except ImportError as error:
         raise MissingExtra("the live page needs starlette: pip install 'dagrun-engine[ui]'") from error
+    from dagrun.serve.actions import Actions
     from dagrun.serve.catalog import Catalog
     from dagrun.serve.guard import Guard, KnownOnly
     from dagrun.serve.measures import Measures
-    from dagrun.serve.posts import Posts
     from dagrun.serve.routes import Routes
 
     catalog = Catalog(journal, engine)
     routes = Routes(
         catalog,
-        Posts(journal, catalog.queue),
+        Actions(journal, catalog.queue),
         Measures(journal),
         is_read_only=read_only,
         stream_seconds=math.inf if stream_seconds is None else stream_seconds,

@@ -11,12 +11,12 @@ from starlette.responses import JSONResponse, Response
 
 from dagrun.api.submitting import cancel
 from dagrun.errors import JournalError, RunNotFound
-from dagrun.journal.queue import QueuedRun, Queues, QueueStanding, RunQueue
+from dagrun.journal.queue import QueuedRun, Queues, QueueStatus, RunQueue
 from dagrun.model.journal import Journal
 from dagrun.serve.guard import problem
 
 # Those that have ended are not looked at: there may be very many, and their records say all of them.
-_OPEN: Final = tuple(standing for standing in QueueStanding if standing is not QueueStanding.ENDED)
+_OPEN: Final = tuple(standing for standing in QueueStatus if standing is not QueueStatus.ENDED)
 _LATEST: Final = 2.0**37  # seconds since 1970: later, calendars have no more years
 _PATIENCE: Final = 5.0  # seconds for a worker that has just claimed a run to take note of an order
 STILL_HELD: Final = "a worker that does not answer still holds this run: try again when its lease has expired"

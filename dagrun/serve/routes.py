@@ -18,12 +18,12 @@ from dagrun.errors import JournalDamaged, JournalError, RunNotFound
 from dagrun.journal.base import is_run_id
 from dagrun.model.signature import explain
 from dagrun.observe.report.report import make_report
+from dagrun.serve.actions import CLOSED, Actions
 from dagrun.serve.catalog import Catalog, RunEntry, matching
 from dagrun.serve.drawings import Side, patch_svg, patch_view
 from dagrun.serve.feeds import Feed
 from dagrun.serve.guard import USER, body_of, problem
 from dagrun.serve.measures import Measures
-from dagrun.serve.posts import CLOSED, Posts
 from dagrun.serve.questions import AnswerBody, OrderBody, shown_question
 from dagrun.serve.queue_rows import queue_facts
 from dagrun.serve.run_files import artifact_answer, artifacts_of
@@ -72,7 +72,7 @@ class Routes:
     def __init__(
         self,
         catalog: Catalog,
-        posts: Posts,
+        posts: Actions,
         measures: Measures,
         *,
         is_read_only: bool,

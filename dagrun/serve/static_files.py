@@ -1,4 +1,4 @@
-"""The files of the page: those in ``static/``, and two that are written from `dagrun.observe.looks`.
+"""The files of the page: those in ``static/``, and two that are written from `dagrun.observe.state_styles`.
 
 So a state has one symbol, one word and one colour, on the page as in reports and at the terminal.
 """
@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from dagrun.observe.looks import COLOURS, DARK_COLOURS, DARK_INK, INK, RUNS, STATES, WAITS, Look
 from dagrun.observe.picture.condense import WORST
+from dagrun.observe.state_styles import COLOURS, DARK_COLOURS, DARK_INK, INK, RUNS, STATES, WAITS, StateStyle
 
 FOLDER: Final = Path(__file__).parent / "static"
 # Whole lines of comments are for readers of the sources, and are not sent; the lines stay, for messages with numbers.
@@ -67,7 +67,7 @@ def looks_script() -> str:
     return "".join(f"export const {name} = {json.dumps(fact, ensure_ascii=False)};\n" for name, fact in facts.items())
 
 
-def _plain(looks: Mapping[str, Look]) -> dict[str, tuple[str, str, str]]:
+def _plain(looks: Mapping[str, StateStyle]) -> dict[str, tuple[str, str, str]]:
     return {name: (look.symbol, look.word, look.kind) for name, look in looks.items()}
 
 

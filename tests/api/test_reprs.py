@@ -101,9 +101,9 @@ LARGE: list[object] = [
     Policy(approve=[dagrun.ApprovalRule(tool=name, why=BIG) for name in MANY]),
     Secrets({name: f"a long value of {name}" for name in MANY}),
     dagrun.StepExpanded(1, 0.0, "a", tuple(range(10_000))),
-    dagrun.Way(policy={"goal": BIG}),
-    dagrun.WayComparison(("a", "b"), cases=MANY, runs=3, stopped=BIG, left_out=MANY),
-    dagrun.ClaimNews(run_id="r", standing=None, reason=BIG),
+    dagrun.RunVariant(policy={"goal": BIG}),
+    dagrun.VariantComparison(("a", "b"), cases=MANY, runs=3, stopped=BIG, left_out=MANY),
+    dagrun.ClaimEvent(run_id="r", standing=None, reason=BIG),
     dagrun.Variant("max_running=2", makespans=[1.0] * 10_000),
     SIMULATION,
     METRICS,
@@ -159,6 +159,6 @@ def test_every_public_class_of_data_is_in_the_list() -> None:
     public = {name for name in dagrun.__all__ if is_dataclass(kind := getattr(dagrun, name)) and isinstance(kind, type)}
     elsewhere = {"Plan", "CheckedPlan", "RunResult", "StepResult", "Replayed", "Revision", "Event"}
     small = {"Gap", "HedgeRule", "Problem", "StepView", "Trigger", "Message", "Usage", "Route", "Form", "ToolCall"}
-    small |= {"Batch", "Before", "HandedOn", "Rung", "PastRequest", "Secret", "ToolContext"}
+    small |= {"Batch", "EarlierPlanner", "HandedOn", "FallbackPlanner", "PastRequest", "Secret", "ToolContext"}
 
     assert sorted(public - tried - elsewhere - small) == []

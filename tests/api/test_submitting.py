@@ -12,11 +12,11 @@ import pytest
 import dagrun
 from dagrun import MemoryJournal, Plan, SQLiteJournal, Status, Step
 from dagrun.errors import ContractError, PlanRefused, RunNotFound
-from dagrun.journal.memory_queue import HandedTape, MemoryQueue
-from dagrun.journal.queue import QueuedRun, QueueStanding, Wanted
+from dagrun.journal.memory_queue import HandedRunLog, MemoryQueue
+from dagrun.journal.queue import QueuedRun, QueueStatus, Wanted
 from dagrun.model.event import Event, RunEnded
 from dagrun.model.journal import Journal
-from dagrun.model.question import Answer, AnswerLetter
+from dagrun.model.question import Answer, AnswerMessage
 
 pytestmark = pytest.mark.anyio
 
@@ -80,7 +80,7 @@ async def test_a_submitted_run_is_carried_out_by_a_worker() -> None:
 
         await _run(worker, until=until)
     assert shop.paid == [9]
-    assert (await _standings(journal))[run_id].standing is QueueStanding.ENDED
+    assert (await _standings(journal))[run_id].standing is QueueStatus.ENDED
 
 
 async def test_two_workers_share_the_runs() -> None:
@@ -111,7 +111,7 @@ async def test_a_worker_that_stops_suspends_its_runs_for_the_next() -> None:
 
         await _run(dagrun.Worker(engine, journal=journal, tools=shop.tools), until=half)
         assert shop.paid == [7]
-        assert (await _standings(journal))[run_id].standing in (QueueStanding.QUEUED, QueueStanding.ENDED)
+        assert (await _standings(journal))[run_id].standing in (QueueStatus.QUEUED, QueueStatus.ENDED)
 
         async def end() -> None:
             await _followed(run_id, journal)
@@ -129,10 +129,10 @@ async def test_an_answer_from_elsewhere_wakes_a_run_that_waits() -> None:
 
         async def until() -> None:
             await anyio.sleep(5)
-            assert (await _standings(journal))[run_id].standing is QueueStanding.WAITING
+            assert (await _standings(journal))[run_id].standing is QueueStatus.WAITING
             assert not [held for held in await journal.runs() if held.is_held]
             (question,) = (await dagrun.replay(run_id, journal=journal)).pending
-            letter = AnswerLetter.of(question.id, Answer("approve"), await journal.answer_key(run_id))
+            letter = AnswerMessage.of(question.id, Answer("approve"), await journal.answer_key(run_id))
             await journal.post(run_id, letter.model_dump_json().encode())
             events = await _followed(run_id, journal)
             assert isinstance(events[-1], RunEnded)
@@ -154,7 +154,7 @@ async def test_a_worker_leaves_runs_of_another_build_alone() -> None:
 
         await _run(dagrun.Worker(engine, journal=journal, tools=new.tools), until=until)
         left = (await _standings(journal))[first]
-        assert left.standing is QueueStanding.QUEUED
+        assert left.standing is QueueStatus.QUEUED
         assert "version" in left.reason
 
         async def end() -> None:
@@ -186,7 +186,7 @@ async def test_a_run_is_cancelled_wherever_it_stands(when: str) -> None:
         await _run(worker, until=until)
     assert shop.paid == []
     assert not await dagrun.cancel(run_id, journal=journal)
-    assert (await _standings(journal))[run_id].standing is QueueStanding.ENDED
+    assert (await _standings(journal))[run_id].standing is QueueStatus.ENDED
 
 
 async def test_a_run_is_not_begun_before_its_time() -> None:
@@ -218,7 +218,7 @@ async def test_a_run_with_another_policy_holds_up_no_run_that_fits() -> None:
 
         await _run(dagrun.Worker(engine, journal=journal, tools=shop.tools, policy=mine, at_once=1), until=until)
     standings = await _standings(journal)
-    assert [standings[name].standing for name in (left, fits)] == [QueueStanding.QUEUED, QueueStanding.ENDED]
+    assert [standings[name].standing for name in (left, fits)] == [QueueStatus.QUEUED, QueueStatus.ENDED]
 
 
 async def test_a_run_that_cannot_be_taken_up_is_set_aside() -> None:
@@ -240,7 +240,7 @@ async def test_a_run_that_cannot_be_taken_up_is_set_aside() -> None:
         worker = dagrun.Worker(engine, journal=journal, tools=shop.tools, policy="none")  # type: ignore[arg-type]
         await _run(worker, until=until)
     left = (await _standings(journal))[run_id]
-    assert left.standing is QueueStanding.STUCK
+    assert left.standing is QueueStatus.STUCK
     assert "policy" in left.reason
 
 
@@ -279,14 +279,14 @@ async def test_a_run_that_no_worker_fits_for_an_hour_is_stuck_with_the_differenc
             await _followed(fits, journal)
             await anyio.sleep(3500)
             standings = await _standings(journal)
-            assert [standings[name].standing for name in left] == [QueueStanding.QUEUED] * 2
+            assert [standings[name].standing for name in left] == [QueueStatus.QUEUED] * 2
             assert all("version" in standings[name].reason for name in left)
 
         async def an_hour() -> None:
             await nearly_an_hour()
             await anyio.sleep(200)
             standings = await _standings(journal)
-            assert [standings[name].standing for name in left] == [QueueStanding.STUCK] * 2
+            assert [standings[name].standing for name in left] == [QueueStatus.STUCK] * 2
             assert all("version" in standings[name].reason for name in left)
 
         await _run(dagrun.Worker(engine, journal=journal, tools=new.tools), until=an_hour)
@@ -297,7 +297,7 @@ async def test_a_run_that_no_worker_fits_for_an_hour_is_stuck_with_the_differenc
 
         await _run(*(dagrun.Worker(engine, journal=journal, tools=shop.tools) for shop in (new, old)), until=end)
     assert (old.paid, new.paid) == ([7], [7])
-    assert (await _standings(journal))[left[1]].standing is QueueStanding.STUCK
+    assert (await _standings(journal))[left[1]].standing is QueueStatus.STUCK
 
 
 async def test_a_worker_looks_seldom_while_another_process_has_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,17 +306,17 @@ async def test_a_worker_looks_seldom_while_another_process_has_the_run(monkeypat
     run_id = await dagrun.submit(PLAN, tools=shop.tools, journal=journal)
     claim = MemoryQueue.claim
 
-    async def counted(self: MemoryQueue, wanted: Wanted) -> HandedTape | None:
+    async def counted(self: MemoryQueue, wanted: Wanted) -> HandedRunLog | None:
         looks[0] += 1
         return await claim(self, wanted)
 
     monkeypatch.setattr(MemoryQueue, "claim", counted)
-    tape = await journal.open(run_id)
+    run_log = await journal.open(run_id)
 
     async def an_hour() -> None:
         await anyio.sleep(3600)
         assert looks == [1]
-        await tape.aclose()
+        await run_log.aclose()
         await _followed(run_id, journal)
 
     async with dagrun.Engine() as engine:
@@ -328,7 +328,7 @@ async def test_a_worker_says_after_how_long_a_run_is_unfit() -> None:
     """A deploy may leave old and new workers side by side for longer than an hour, or for a minute."""
     journal, old, new = MemoryJournal(), Shop(version="1"), Shop(version="2")
     left = await dagrun.submit(PLAN, tools=old.tools, journal=journal)
-    seen: list[QueueStanding] = []
+    seen: list[QueueStatus] = []
 
     async def look() -> None:
         for seconds in (86_000, 500):
@@ -337,7 +337,7 @@ async def test_a_worker_says_after_how_long_a_run_is_unfit() -> None:
 
     async with dagrun.Engine() as engine:
         await _run(dagrun.Worker(engine, journal=journal, tools=new.tools, unfit_after=86_400), until=look)
-    assert seen == [QueueStanding.QUEUED, QueueStanding.STUCK]
+    assert seen == [QueueStatus.QUEUED, QueueStatus.STUCK]
 
 
 @pytest.mark.parametrize(
@@ -359,9 +359,9 @@ async def test_a_rolling_deploy_makes_no_run_stuck_that_has_a_worker() -> None:
 
         async def until() -> None:
             with anyio.fail_after(20_000):
-                while await journal.queue.runs([QueueStanding.QUEUED, QueueStanding.RUNNING]):
+                while await journal.queue.runs([QueueStatus.QUEUED, QueueStatus.RUNNING]):
                     await anyio.sleep(100)
 
         await _run(*workers, until=until)
     assert (old.paid, new.paid) == ([7] * 6, [7] * 6)
-    assert {each.standing for each in await journal.queue.runs()} == {QueueStanding.ENDED}
+    assert {each.standing for each in await journal.queue.runs()} == {QueueStatus.ENDED}

@@ -14,9 +14,9 @@ import pytest
 
 import dagrun
 from command_line import Shell, shell
-from dagrun.cli.setup import kept_servers
+from dagrun.cli.setup import shared_servers
 from dagrun.cli.setup.host_objects import loop_of, opened_deps
-from dagrun.cli.setup.kept_servers import KeptServers
+from dagrun.cli.setup.shared_servers import KeptServers
 from dagrun.cli.setup.tool_modules import ConnectedToolbox
 from dagrun.errors import ContractError
 
@@ -72,7 +72,7 @@ def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     if request.param == "uvloop":
         pytest.importorskip("uvloop")
     options = {"use_uvloop": True} if request.param == "uvloop" else {}
-    monkeypatch.setattr(kept_servers, "loop_options", lambda: options)
+    monkeypatch.setattr(shared_servers, "loop_options", lambda: options)
     return str(request.param)
 
 

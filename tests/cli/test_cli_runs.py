@@ -190,8 +190,8 @@ def test_run_that_was_killed_at_its_very_start_is_no_damage(shell: Shell) -> Non
     """Its folder is there, and not one record: there is nothing to go on with, and nothing was lost."""
 
     async def begin() -> None:
-        tape = await SQLiteJournal(shell.runs).create("one")
-        await tape.aclose()
+        run_log = await SQLiteJournal(shell.runs).create("one")
+        await run_log.aclose()
 
     wait(begin)
 

@@ -22,7 +22,7 @@ from dagrun.cli.jobs.queued.submit_job import read_moment
 from dagrun.cli.records import answering
 from dagrun.cli.records.queued_runs import STANDINGS
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.journal.queue import QueuedRun, QueueStanding, QueueTicket, Wanted
+from dagrun.journal.queue import QueuedRun, QueueStatus, QueueTicket, Wanted
 from postgres_schemas import fresh_database, say
 
 __all__ = ["shell"]
@@ -180,10 +180,10 @@ def test_what_a_worker_leaves_says_why(shell: Shell, database: str) -> None:
 
     async def set_aside() -> None:
         async with PostgresJournal(database) as journal:
-            tape = await journal.queue.claim(Wanted())
-            assert tape is not None
-            tape.leave(QueueStanding.STUCK, "3 workers have ended while at it")
-            await tape.aclose()
+            run_log = await journal.queue.claim(Wanted())
+            assert run_log is not None
+            run_log.leave(QueueStatus.STUCK, "3 workers have ended while at it")
+            await run_log.aclose()
 
     anyio.run(set_aside)
     shown = shell("runs", "--standing", "stuck").out
@@ -216,9 +216,9 @@ def test_a_run_that_an_older_version_left_in_the_queue_of_a_folder_is_resumed(sh
     async def leave() -> None:
         memory = MemoryJournal()
         await dagrun.submit(json.dumps({"steps": [ECHO]}), tools=[cli_tools.echo], run_id="old", journal=memory)
-        tape = await SQLiteJournal(shell.runs).create("old")
-        tape.append((await memory.read("old"))[0].text)
-        await tape.aclose()
+        run_log = await SQLiteJournal(shell.runs).create("old")
+        run_log.append((await memory.read("old"))[0].text)
+        await run_log.aclose()
 
     anyio.run(leave)
     (shell.runs / "old" / "ticket").write_text("0" * 32)
@@ -233,7 +233,7 @@ def test_an_answer_to_a_run_that_its_worker_has_just_ended_asks_for_no_resume(
 ) -> None:
     """A worker may claim the run and be at its end before anybody looks where it stands."""
     shell("run", shell.plan(PAUSED), *TOOLS, "--run-id", "asked")
-    rows = iter([QueuedRun(run_id="asked", standing=QueueStanding.WAITING, ticket=QueueTicket(pool="mail")), None])
+    rows = iter([QueuedRun(run_id="asked", standing=QueueStatus.WAITING, ticket=QueueTicket(pool="mail")), None])
     monkeypatch.setattr(answering, "open_row", lambda records, run_id: next(rows))
     answered = shell("approve", "asked", "--yes")
     assert (answered.code, answered.out) == (0, "answered; a worker of pool mail has brought the run to its end\n")
@@ -297,4 +297,4 @@ def test_a_moment_is_from_now_on_or_by_the_clock() -> None:
 
 def test_the_words_of_lists_are_those_of_the_queue() -> None:
     """They are written twice, since a list is printed without the libraries of the queue."""
-    assert set(STANDINGS) == {str(standing) for standing in QueueStanding}
+    assert set(STANDINGS) == {str(standing) for standing in QueueStatus}

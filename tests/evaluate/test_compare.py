@@ -11,15 +11,15 @@ import dagrun
 from dagrun import (
     Brief,
     ContractError,
-    Ladder,
+    FallbackChain,
     Patch,
     Plan,
     Planner,
     Replace,
+    RunVariant,
     StaticPlanner,
     Step,
-    Way,
-    WayComparison,
+    VariantComparison,
     compare,
 )
 from dagrun.errors import CasesRefused
@@ -96,7 +96,7 @@ def test_a_way_is_a_planner_or_a_function_or_a_class_that_makes_one(cases: Path)
         "class": OfMyOwn,
         "object": OfMyOwn(),
         "function": planner(TELL),
-        "way": Way(planner=OfMyOwn),
+        "way": RunVariant(planner=OfMyOwn),
     }
 
     assert all(run.passed for run in compare(cases, ways, runs=1).samples)
@@ -171,7 +171,7 @@ def Marking():
 """
 
 
-def judged(folder: Path, critic: str, **ceilings: Any) -> WayComparison:
+def judged(folder: Path, critic: str, **ceilings: Any) -> VariantComparison:
     """Let a critic judge the answers of two ways that use nothing."""
     module = f"judges_of_{folder.name}.py"  # modules are known by their names
     (folder / module).write_text(JUDGES, encoding="utf-8")
@@ -221,7 +221,7 @@ FAILS_FOR_ANN = {"notify": [{"when": {"to": "ann"}, "raise": {"tool_error": "no"
 @pytest.mark.parametrize(
     ("make", "ceiling", "done"),
     [
-        (lambda: Ladder(Spender(100, 0.25), planner({**TELL, **TO_BOB})()), 0.6, 2),  # goes on with a lower rung
+        (lambda: FallbackChain(Spender(100, 0.25), planner({**TELL, **TO_BOB})()), 0.6, 2),  # goes on with a lower rung
         (lambda: Mending(100, 0.25), 1.3, 2),  # ends as failed: there was no room for its repair
     ],
 )
@@ -242,7 +242,7 @@ def test_a_run_that_the_ceiling_of_all_has_refused_a_call_is_no_fair_run(
 
 def test_an_agent_that_what_is_left_has_ended_is_no_fair_run(tmp_path: Path) -> None:
     """It may use what is left, so the ceiling of all runs refuses nothing itself."""
-    agent = Way(agent=lambda: ScriptedModel(Said(text=json.dumps({"thought": "", "answer": "done"}), cost=1.0)))
+    agent = RunVariant(agent=lambda: ScriptedModel(Said(text=json.dumps({"thought": "", "answer": "done"}), cost=1.0)))
     found = compare(one_case(tmp_path), {"agent": agent, "plan": planner(TELL)}, runs=3, max_cost=2.5)
 
     assert "did not suffice for a run" in found.stopped
@@ -253,7 +253,7 @@ def test_an_agent_that_what_is_left_has_ended_is_no_fair_run(tmp_path: Path) -> 
 @pytest.mark.parametrize("text", ["ceiling max_cost of 9 is what I say", "ceiling max_tokens of all"])
 def test_an_agent_that_speaks_of_a_ceiling_has_failed(tmp_path: Path, text: str) -> None:
     """What ended it is known by the error, and not by what a model or a tool has said."""
-    agent = Way(agent=lambda: ScriptedModel(Said(text=json.dumps({"thought": "", "cannot": text}), cost=1.0)))
+    agent = RunVariant(agent=lambda: ScriptedModel(Said(text=json.dumps({"thought": "", "cannot": text}), cost=1.0)))
     found = compare(
         one_case(tmp_path), {"agent": agent, "plan": planner(TELL)}, runs=2, max_cost=9, max_tokens=1_000_000
     )
@@ -264,7 +264,7 @@ def test_an_agent_that_speaks_of_a_ceiling_has_failed(tmp_path: Path, text: str)
 
 def test_a_ceiling_of_a_policy_is_of_each_run_and_fails_its_way(cases: Path) -> None:
     ways: dict[str, Any] = {
-        "poor": Way(planner=lambda: Spender(100, 1.0), policy={"max_cost": 0.5}),
+        "poor": RunVariant(planner=lambda: Spender(100, 1.0), policy={"max_cost": 0.5}),
         "rich": lambda: Spender(100, 1.0),
     }
     found = compare(cases, ways, runs=2, max_cost=100)
@@ -300,7 +300,7 @@ def test_the_policy_of_a_way_is_laid_over_that_of_the_case(cases: Path) -> None:
     file = cases.with_name("more.yaml")
     file.write_text(cases.read_text(encoding="utf-8") + "policy: {max_steps: 1, timeout: 9}\n", encoding="utf-8")
     both = planner(LOOK, TELL)
-    found = compare(file, {"tight": both, "wide": Way(planner=both, policy={"max_steps": 2})}, runs=1)
+    found = compare(file, {"tight": both, "wide": RunVariant(planner=both, policy={"max_steps": 2})}, runs=1)
 
     assert [run.passed for run in found.samples] == [False, True, False, True]
 
@@ -315,7 +315,7 @@ def test_a_case_keeps_its_own_planner_where_a_way_has_none(cases: Path) -> None:
     file = cases.with_name("own.yaml")
     text = cases.read_text(encoding="utf-8") + "planner: planner_of_compared_cases.py:planner\n"
     file.write_text(text, encoding="utf-8")
-    found = compare(file, {"own": Way(), "two": planner(LOOK, TELL)}, runs=1)
+    found = compare(file, {"own": RunVariant(), "two": planner(LOOK, TELL)}, runs=1)
 
     assert [run.calls for run in found.of("own")] == [1, 1]
     assert [run.calls for run in found.of("two")] == [2, 2]
@@ -328,8 +328,12 @@ def refusals() -> Iterator[tuple[dict[str, Any], dict[str, Any], str]]:
     yield {"a": good, "b": 3}, {}, "is neither"
     yield {"a": good, "b": good}, {"only": ["planned"]}, "no case has a goal"
     yield {"a": good, "b": good}, {"only": ["none"]}, "there is no case none"
-    yield {"a": good, "b": Way(planner=good, policy={"max_stps": 1})}, {}, "way b, case cases.yaml:short: its policy"
-    yield {"a": good, "b": Way(agent=lambda: 3)}, {}, "way b"  # type: ignore[arg-type, return-value]
+    yield (
+        {"a": good, "b": RunVariant(planner=good, policy={"max_stps": 1})},
+        {},
+        "way b, case cases.yaml:short: its policy",
+    )
+    yield {"a": good, "b": RunVariant(agent=lambda: 3)}, {}, "way b"  # type: ignore[arg-type, return-value]
     yield {"a": good, "b": lambda: 3}, {}, "way b"
 
 
@@ -390,7 +394,7 @@ def test_a_model_that_no_way_asks_costs_no_time(tmp_path: Path) -> None:
 
 def test_real_time_alone_is_no_question_to_a_model(tmp_path: Path) -> None:
     host = CaseHost(make_planner=lambda name, model: planner(TELL)())
-    ways = {"a": Way(), "b": Way(policy={"max_running": 2})}
+    ways = {"a": RunVariant(), "b": RunVariant(policy={"max_running": 2})}
     comparing = Comparing(one_case(tmp_path, clock="real"), ways, host=host)
 
     assert not comparing.comparison.is_virtual
@@ -423,7 +427,7 @@ async def ship(n: int) -> str:
 RULES: dict[str, Any] = {"approve": [{"tool": "pay"}]}
 
 
-def paid(folder: Path, *, needs: bool = False, **fields: Any) -> WayComparison:
+def paid(folder: Path, *, needs: bool = False, **fields: Any) -> VariantComparison:
     """Let an agent and a plan pay, with people around."""
     tools = folder / f"paying_{folder.name}.py"  # modules are known by their names
     tools.write_text(PAYING.format(needs=needs), encoding="utf-8")
@@ -431,7 +435,7 @@ def paid(folder: Path, *, needs: bool = False, **fields: Any) -> WayComparison:
     file = folder / "pay.json"
     file.write_text(json.dumps({"tools": str(tools), "cases": [case]}), encoding="utf-8")
     turns = [{"thought": "", "call": {"tool": "pay", "args": {"n": 3}}}, {"thought": "", "answer": "done"}]
-    agent = Way(agent=lambda: ScriptedModel(*turns))
+    agent = RunVariant(agent=lambda: ScriptedModel(*turns))
     return compare(file, {"agent": agent, "plan": planner({"id": "p", "tool": "pay", "args": {"n": 3}})}, runs=1)
 
 
@@ -480,7 +484,7 @@ def test_people_who_cannot_answer_an_agent_are_refused(tmp_path: Path, people: d
 
 def test_a_way_has_a_planner_or_an_agent() -> None:
     with pytest.raises(ContractError, match="not both"):
-        Way(planner=planner(TELL), agent=lambda: None)  # type: ignore[arg-type, return-value]
+        RunVariant(planner=planner(TELL), agent=lambda: None)  # type: ignore[arg-type, return-value]
 
 
 def test_the_text_fits_a_narrow_terminal_and_markdown_keeps_to_its_cells(cases: Path) -> None:
@@ -493,7 +497,7 @@ def test_the_text_fits_a_narrow_terminal_and_markdown_keeps_to_its_cells(cases: 
     table = markdown_of(found)
     assert "a&#124;b" in table
     assert "<c>" not in table
-    assert repr(found).startswith("<WayComparison of 5 ways, 2 runs each")
+    assert repr(found).startswith("<VariantComparison of 5 ways, 2 runs each")
 
 
 def test_which_intervals_are_wider_is_said(cases: Path) -> None:
@@ -508,5 +512,5 @@ def test_which_intervals_are_wider_is_said(cases: Path) -> None:
 
 def test_public_names() -> None:
     assert dagrun.compare is compare
-    assert dagrun.WayComparison is WayComparison
-    assert dagrun.Way is Way
+    assert dagrun.VariantComparison is VariantComparison
+    assert dagrun.RunVariant is RunVariant

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dagrun import Add, Brief, Patch, Plan, StaticPlanner, Step, Way, compare
+from dagrun import Add, Brief, Patch, Plan, RunVariant, StaticPlanner, Step, compare
 from dagrun.evaluate.comparison.differences import Sample
 from dagrun.model.planner import Revision
 from scripted_model import ScriptedModel
@@ -174,7 +174,7 @@ def call(tool: str, **args: Any) -> dict[str, Any]:
 def by_agent(folder: Path, *turns: dict[str, Any], answer: str = "done", **case: Any) -> Sample:
     """Let an agent make calls, one a turn."""
     end = {"thought": "", "answer": answer}
-    way = Way(agent=lambda: ScriptedModel(*turns, end))
+    way = RunVariant(agent=lambda: ScriptedModel(*turns, end))
     return played(folder, way, clock="virtual", **{"expect": {"status": "succeeded"}, **case})
 
 

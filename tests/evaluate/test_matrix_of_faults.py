@@ -23,7 +23,7 @@ from dagrun.graph.node import Node
 from dagrun.model.outcome import Outcome, State, Status
 from dagrun.model.value import Stored
 from dagrun.runtime.record.record import Record
-from dagrun.runtime.steps import finish
+from dagrun.runtime.steps import run_completion
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -129,7 +129,12 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any], Sequence[str]]] = {
         ["which it waits for, is", "hung: the run has not ended: it waits for what never comes"],
     ),
     "lost element": (Record, "expand", loses_an_element, ["elements, and its list has"]),
-    "wrong status": (finish, "status_of", always_well, ["has succeeded, though", "it is not known what became of"]),
+    "wrong status": (
+        run_completion,
+        "status_of",
+        always_well,
+        ["has succeeded, though", "it is not known what became of"],
+    ),
 }
 
 

@@ -219,4 +219,4 @@ async def test_without_a_trust_boundary_there_is_no_memory() -> None:
     with pytest.raises(ContractError, match="is an object with a method revise"):
         MemoryPlanner(1, {}, policy=SAFE)  # type: ignore[arg-type]
     with pytest.raises(ContractError, match="first rung"):
-        MemoryPlanner(dagrun.Ladder(Thinker(), Thinker()), {}, policy=SAFE)
+        MemoryPlanner(dagrun.FallbackChain(Thinker(), Thinker()), {}, policy=SAFE)

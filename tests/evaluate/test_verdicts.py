@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dagrun import WayComparison
+from dagrun import VariantComparison
 from dagrun.evaluate.comparison.comparison_text import text_of
-from dagrun.evaluate.comparison.differences import AMOUNTS, SHARES, Sample, WayDifference, difference_of
+from dagrun.evaluate.comparison.differences import AMOUNTS, SHARES, Sample, VariantDifference, difference_of
 from dagrun.evaluate.comparison.verdicts import _TOLD
 from dagrun.evaluate.intervals import fewest_for, median_interval, paired_rates_interval
 
@@ -24,10 +24,10 @@ def sample(way: str, seed: int, seconds: float, *, passed: bool = True, **facts:
 
 def planted(
     seed: int, runs: int, factor: float, noise: float, *, common: float = 1.0, rate: float = 1.0
-) -> WayComparison:
+) -> VariantComparison:
     """Make runs of two ways: the size of a task is what a pair has in common, *noise* is what it has not."""
     random = Random(seed)
-    comparison = WayComparison(("one", "other"), ("it",), runs)
+    comparison = VariantComparison(("one", "other"), ("it",), runs)
     for number in range(runs):
         size = random.lognormvariate(0, common)
         for way, by in (("one", 1.0), ("other", factor)):
@@ -36,7 +36,7 @@ def planted(
     return comparison
 
 
-def told(comparison: WayComparison, name: str) -> WayDifference:
+def told(comparison: VariantComparison, name: str) -> VariantDifference:
     (versus,) = comparison.versus()
     return versus.differences[name]
 
@@ -63,7 +63,7 @@ def test_three_equal_ways_get_one_verdict_about_as_rarely() -> None:
 
     def holds(seed: int) -> bool:
         random = Random(seed)
-        comparison = WayComparison(("a", "b", "c"), ("it",), 20)
+        comparison = VariantComparison(("a", "b", "c"), ("it",), 20)
         for number in range(20):
             size = random.lognormvariate(0, 1)
             comparison.samples += [sample(way, number, size * random.lognormvariate(0, 0.3)) for way in "abc"]
@@ -83,7 +83,7 @@ def test_a_planted_difference_is_told_and_covered() -> None:
 def test_a_planted_difference_of_success_is_told() -> None:
     def holds(seed: int) -> bool:
         random = Random(seed)
-        comparison = WayComparison(("one", "other"), ("it",), 40)
+        comparison = VariantComparison(("one", "other"), ("it",), 40)
         for number in range(40):
             for way, rate in (("one", 0.4), ("other", 0.9)):
                 comparison.samples.append(sample(way, number, 1.0, passed=random.random() < rate))
@@ -95,7 +95,7 @@ def test_a_planted_difference_of_success_is_told() -> None:
 def test_runs_are_compared_in_pairs() -> None:
     """A difference of a fifth is seen although tasks differ tenfold; with the pairs mixed up it would drown."""
     paired = planted(1, 20, 1.2, 0.02, common=1.0)
-    mixed = WayComparison(paired.ways, paired.cases, paired.runs)
+    mixed = VariantComparison(paired.ways, paired.cases, paired.runs)
     others = [run.seconds for run in paired.of("other")]
     Random(3).shuffle(others)
     for run, seconds in zip(paired.of("one"), others, strict=True):
@@ -107,7 +107,7 @@ def test_runs_are_compared_in_pairs() -> None:
 
 def test_amounts_are_compared_where_both_succeeded() -> None:
     """A run that ends early is fast, and that is no merit."""
-    comparison = WayComparison(("one", "other"), ("it",), 20)
+    comparison = VariantComparison(("one", "other"), ("it",), 20)
     for number in range(20):
         failed = number % 2 == 0
         comparison.samples += [

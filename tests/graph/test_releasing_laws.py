@@ -19,7 +19,7 @@ import splice_cases
 from catching import Parts, survivors
 from crashing import crash_everywhere
 from dagrun import Drop, Replace
-from dagrun.graph import released_outputs
+from dagrun.graph import output_eviction
 from dagrun.graph.changes import apply
 from dagrun.graph.fold import state_hash
 from dagrun.model.event import ReplanEnded, ReplanRequested, RunReopened
@@ -164,7 +164,7 @@ def _opened() -> Iterator[str]:
     gives(run, "a", "b", "c")
     graph = folded(run)
     apply(graph, RunReopened(99, 99.0, ("b",), "in doubt"))
-    released_outputs.drop_values(graph)  # by its module, where a mutant of it stands
+    output_eviction.drop_values(graph)  # by its module, where a mutant of it stands
     if graph.nodes["a"].value is RELEASED:
         yield "what is open again cannot be called"
 

@@ -10,7 +10,7 @@ from dagrun import Add, Drop, Replace, Rewire, Step
 from dagrun.errors import ValueRefused
 from dagrun.graph.changes import apply
 from dagrun.graph.fold import state_hash
-from dagrun.graph.released_outputs import drop_values
+from dagrun.graph.output_eviction import drop_values
 from dagrun.model.event import AttemptEnded, DraftEnded, DraftStarted, RunReopened, StepSettled
 from dagrun.model.outcome import Decision, Outcome, Recovery, State
 from dagrun.model.value import RELEASED

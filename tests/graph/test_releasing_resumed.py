@@ -52,7 +52,7 @@ async def test_a_run_goes_on_with_what_it_needs_and_lets_the_rest_go() -> None:
 
     async with dagrun.resume(RUN, journal=journal, tools=toolset()) as run:
         at_once = {id_: node.value for id_, node in run._graph.nodes.items()}
-        lines = list(run._assembly._setup.tape.lines) if run._assembly._setup.tape is not None else None
+        lines = list(run._assembly._setup.run_log.lines) if run._assembly._setup.run_log is not None else None
         result = await run.result()
         gc.collect()
         read = [outcome for outcome in gc.get_objects() if type(outcome) is Outcome and outcome.value == FROM_A]

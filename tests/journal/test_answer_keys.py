@@ -42,9 +42,9 @@ async def test_a_run_without_a_whole_key_gets_one(tmp_path: Path, left: bytes | 
     if left is not None:
         file.write_bytes(left)
     key = await journal.answer_key(RUN)
-    tape = await journal.open(RUN)
-    await tape.aclose()
-    assert tape.answer_key == key == file.read_text()
+    run_log = await journal.open(RUN)
+    await run_log.aclose()
+    assert run_log.answer_key == key == file.read_text()
     assert (len(key), stat.S_IMODE(file.stat().st_mode)) == (64, 0o600)
 
 
@@ -69,8 +69,8 @@ async def test_a_schema_of_an_earlier_version_gets_the_table_of_keys(postgres: s
             await (await journal.create(RUN)).aclose()
             say(postgres, f'DROP TABLE "{schema}".answer_keys')
             key = await journal.answer_key(RUN)
-            tape = await journal.open(RUN)
-            await tape.aclose()
-            assert (len(key), tape.answer_key) == (64, key)
+            run_log = await journal.open(RUN)
+            await run_log.aclose()
+            assert (len(key), run_log.answer_key) == (64, key)
             await journal.delete(RUN)
             assert not say(postgres, f'SELECT key FROM "{schema}".answer_keys')

@@ -62,10 +62,10 @@ def folder(tmp_path: Path) -> Path:
 async def make_run(folder: Path, *texts: bytes) -> SQLiteJournal:
     """Write a run, and let it go."""
     journal = SQLiteJournal(folder)
-    tape = await journal.create(RUN)
+    run_log = await journal.create(RUN)
     for text in texts:
-        tape.append(text)
-    await tape.aclose()
+        run_log.append(text)
+    await run_log.aclose()
     return journal
 
 
@@ -77,11 +77,11 @@ async def test_files_are_for_their_user_alone(folder: Path) -> None:
     before = os.umask(0)
     try:
         journal = SQLiteJournal(folder)
-        tape = await journal.create(RUN)
-        await write(tape, b"1")
+        run_log = await journal.create(RUN)
+        await write(run_log, b"1")
         await journal.post(RUN, b"1")
         found = {path: path.lstat().st_mode for path in (folder, *folder.rglob("*"))}
-        await tape.aclose()
+        await run_log.aclose()
     finally:
         os.umask(before)
     assert {path.name for path in found} >= {
@@ -229,27 +229,27 @@ async def test_who_can_hold_a_run(folder: Path, name: str) -> None:
         with pytest.raises(RunHeld):
             await journal.delete(RUN)
         set_lease(folder, expires=1.0)
-    tape = await journal.open(RUN)
-    await tape.aclose()
+    run_log = await journal.open(RUN)
+    await run_log.aclose()
     assert [held.is_held for held in await journal.runs()] == [False]
 
 
 async def test_an_idle_owner_keeps_its_run(folder: Path) -> None:
     """Its lease is renewed without a word from the loop."""
-    tape = await SQLiteJournal(folder, lease_seconds=0.3).create(RUN)
+    run_log = await SQLiteJournal(folder, lease_seconds=0.3).create(RUN)
     database = sqlite3.connect(folder / RUN / "journal.db", isolation_level=None)
     (before,) = database.execute("SELECT expires FROM lease").fetchone()
     with anyio.fail_after(20):
         await until(lambda: database.execute("SELECT expires FROM lease").fetchone()[0] > before + 0.5)
     database.close()
-    await write(tape, b"1")
-    await tape.aclose()
+    await write(run_log, b"1")
+    await run_log.aclose()
 
 
-async def test_an_idle_tape_costs_nothing(folder: Path) -> None:
+async def test_an_idle_run_log_costs_nothing(folder: Path) -> None:
     """Its thread sleeps until there is something to write, or the lease has to be renewed."""
-    tape = await SQLiteJournal(folder, lease_seconds=3600).create(RUN)
-    await write(tape, b"1")
+    run_log = await SQLiteJournal(folder, lease_seconds=3600).create(RUN)
+    await write(run_log, b"1")
     (thread,) = (thread for thread in threading.enumerate() if thread.name == f"journal of {RUN}")
     status = Path(f"/proc/self/task/{thread.native_id}/status")
     if not status.exists():
@@ -262,7 +262,7 @@ async def test_an_idle_tape_costs_nothing(folder: Path) -> None:
     before = sleeps()
     await anyio.sleep(0.5)
     assert sleeps() - before <= 1, "on a busy machine it may have been on its way to bed still, but only once"
-    await tape.aclose()
+    await run_log.aclose()
     assert not thread.is_alive()
 
 
@@ -283,13 +283,13 @@ async def test_it_is_the_fence_that_keeps_a_former_owner_away(folder: Path) -> N
     """Without it, the record of the former owner stands among those of the new one."""
     for kind, count in ((UnfencedJournal, 1), (SQLiteJournal, 0)):
         journal = kind(folder / kind.__name__)
-        tape = await journal.create(RUN)
+        run_log = await journal.create(RUN)
         thief = await journal.open(RUN, steal=True)
-        tape.append(b"late")
+        run_log.append(b"late")
         with suppress(JournalError):
-            await tape.durable()
+            await run_log.durable()
         assert len(await journal.read(RUN)) == count
-        await tape.aclose()
+        await run_log.aclose()
         await thief.aclose()
 
 
@@ -297,12 +297,12 @@ async def test_a_former_owner_cannot_move_the_anchor(folder: Path) -> None:
     """It may have slept between its commit and its anchor; the new owner has a new file."""
     journal = await make_run(folder, b"1")
     old = Anchor(folder / RUN / "anchor", Durability.PROCESS)
-    tape = await journal.open(RUN)
-    await write(tape, b"2", b"3")
+    run_log = await journal.open(RUN)
+    await write(run_log, b"2", b"3")
     for _ in range(2):
         old.write(AnchorMark(1, "0" * 64, 1))
     old.close()
-    await tape.aclose()
+    await run_log.aclose()
     assert len(await journal.read(RUN)) == 3
     assert read_anchor(folder / RUN / "anchor") == AnchorMark(3, (await journal.read(RUN))[-1].digest, 2)
 
@@ -314,7 +314,7 @@ async def test_a_former_owner_cannot_move_the_anchor(folder: Path) -> None:
 async def test_units_are_gathered_and_never_split(folder: Path, units: list[int]) -> None:
     """A transaction has at most 200 records, unless one unit has more."""
     journal = SQLiteJournal(folder)
-    tape = await journal.create(RUN)
+    run_log = await journal.create(RUN)
     sizes: list[int] = []
     last = 0
 
@@ -329,14 +329,14 @@ async def test_units_are_gathered_and_never_split(folder: Path, units: list[int]
             last = count
         written(mark)
 
-    anchor = tape._writer._anchor
+    anchor = run_log._writer._anchor
     written = anchor.write
     anchor.write = watch  # type: ignore[method-assign]
     for unit in units:
         for _ in range(unit):
-            tape.append(b"1")
-        tape.flush()
-    await tape.aclose()
+            run_log.append(b"1")
+        run_log.flush()
+    await run_log.aclose()
     assert sum(sizes) == sum(units)
     assert max(sizes) <= max(200, *units)
     ends = {sum(units[:count]) for count in range(len(units) + 1)}
@@ -346,12 +346,12 @@ async def test_units_are_gathered_and_never_split(folder: Path, units: list[int]
 @pytest.mark.parametrize(("text", "words"), [(b"\xff", "utf-8"), (b'"\x1e"', "no JSON")])
 async def test_a_text_that_is_no_json_stops_the_run(folder: Path, text: bytes, words: str) -> None:
     """A database of texts would change what is no UTF-8, and what ends a record would make two of one."""
-    tape = await SQLiteJournal(folder).create(RUN)
-    await write(tape, b"1")
-    tape.append(text)
+    run_log = await SQLiteJournal(folder).create(RUN)
+    await write(run_log, b"1")
+    run_log.append(text)
     with pytest.raises(JournalFailed, match=words):
-        await tape.durable()
-    await tape.aclose()
+        await run_log.durable()
+    await run_log.aclose()
     assert len(await SQLiteJournal(folder).read(RUN)) == 1
 
 
@@ -361,7 +361,7 @@ async def test_a_text_that_is_no_json_stops_the_run(folder: Path, text: bytes, w
 async def test_what_is_no_letter_is_left_alone(folder: Path) -> None:
     """Links, pipes, folders, files of other names, and files that are too long."""
     journal = SQLiteJournal(folder)
-    tape = await journal.create(RUN)
+    run_log = await journal.create(RUN)
     inbox = folder / RUN / "inbox"
     (folder / "secret").write_text("secret")
     names = [f"{number:020}-0123456789abcdef.json" for number in range(10)]
@@ -374,8 +374,8 @@ async def test_what_is_no_letter_is_left_alone(folder: Path) -> None:
     (inbox / f"{names[5]}\n").write_text("{}")
     with anyio.fail_after(20):
         await journal.post(RUN, b"1")
-        assert [letter.text for letter in await tape.backlog()] == [b"1"]
-        await tape.aclose()
+        assert [letter.text for letter in await run_log.backlog()] == [b"1"]
+        await run_log.aclose()
 
 
 async def test_a_letter_is_heard_if_somebody_has_spoilt_the_bell(folder: Path) -> None:
@@ -386,20 +386,20 @@ async def test_a_letter_is_heard_if_somebody_has_spoilt_the_bell(folder: Path) -
     await journal.post(RUN, b"1")
     wake.write_text("no pipe")
     await journal.post(RUN, b"2")
-    tape = await journal.open(RUN)
-    assert [letter.text for letter in await take_letters(tape, 2)] == [b"1", b"2"]
+    run_log = await journal.open(RUN)
+    assert [letter.text for letter in await take_letters(run_log, 2)] == [b"1", b"2"]
     await journal.post(RUN, b"3")
-    assert [letter.text for letter in await take_letters(tape, 1)] == [b"3"]
-    await tape.aclose()
+    assert [letter.text for letter in await take_letters(run_log, 1)] == [b"3"]
+    await run_log.aclose()
 
 
-async def test_closing_a_tape_ends_the_waiting_for_letters(folder: Path) -> None:
+async def test_closing_a_run_log_ends_the_waiting_for_letters(folder: Path) -> None:
     """The pipe is closed with it, and nobody waits on it for ever."""
-    tape = await SQLiteJournal(folder).create(RUN)
+    run_log = await SQLiteJournal(folder).create(RUN)
     ended = anyio.Event()
 
     async def listen() -> None:
-        async for _ in tape.letters():
+        async for _ in run_log.letters():
             pass
         ended.set()
 
@@ -407,15 +407,15 @@ async def test_closing_a_tape_ends_the_waiting_for_letters(folder: Path) -> None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(listen)
             await anyio.sleep(0.05)
-            await tape.aclose()
+            await run_log.aclose()
             await ended.wait()
 
 
 async def test_more_knocks_than_a_pipe_can_hold_are_no_error(folder: Path) -> None:
     """Whoever posts never waits for the owner."""
     journal = SQLiteJournal(folder)
-    tape = await journal.create(RUN)
-    assert await tape.backlog() == []
+    run_log = await journal.create(RUN)
+    assert await run_log.backlog() == []
     door = os.open(folder / RUN / "inbox" / ".wake", os.O_WRONLY | os.O_NONBLOCK)
     with suppress(BlockingIOError):
         while True:
@@ -423,17 +423,17 @@ async def test_more_knocks_than_a_pipe_can_hold_are_no_error(folder: Path) -> No
     os.close(door)
     with anyio.fail_after(20):
         await journal.post(RUN, b"1")
-        assert [letter.text for letter in await take_letters(tape, 1)] == [b"1"]
-    await tape.aclose()
+        assert [letter.text for letter in await take_letters(run_log, 1)] == [b"1"]
+    await run_log.aclose()
 
 
 async def test_waiting_for_letters_is_no_polling(folder: Path) -> None:
     """After a letter has come, and whoever knocked has gone, nobody looks into the inbox until the next knock."""
     journal = SQLiteJournal(folder)
-    tape = await journal.create(RUN)
+    run_log = await journal.create(RUN)
     for _ in range(2):  # the first comes before the pipe is open, the second knocks
         await journal.post(RUN, b"1")
-        assert len(await take_letters(tape, 1)) == 1
+        assert len(await take_letters(run_log, 1)) == 1
     looks: list[object] = []
     is_watched = True
 
@@ -443,7 +443,7 @@ async def test_waiting_for_letters_is_no_polling(folder: Path) -> None:
 
     sys.addaudithook(notice)
     with anyio.move_on_after(0.3):
-        await take_letters(tape, 1)
+        await take_letters(run_log, 1)
     is_watched = False
     assert 1 <= len(looks) <= 3
-    await tape.aclose()
+    await run_log.aclose()

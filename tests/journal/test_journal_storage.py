@@ -20,7 +20,7 @@ import pytest
 
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunHeld
 from dagrun.journal.sqlite.journal import SQLiteJournal
-from dagrun.journal.sqlite.tape import SQLiteTape
+from dagrun.journal.sqlite.run_log import SQLiteRunLog
 from folders import HELPERS
 from journal_child import RUN, text_of
 
@@ -106,11 +106,11 @@ async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, level: str
             writer.writes(1 + number * 37)
             writer.kill()
             count = await assert_nothing_lost(folder, writer.acknowledged)
-            tape = await SQLiteJournal(folder, level).open(RUN)
-            assert len(tape.lines) == count
-            tape.append(text_of(count + 1))
-            await tape.durable()
-            await tape.aclose()
+            run_log = await SQLiteJournal(folder, level).open(RUN)
+            assert len(run_log.lines) == count
+            run_log.append(text_of(count + 1))
+            await run_log.durable()
+            await run_log.aclose()
 
 
 @pytest.mark.rigs
@@ -119,16 +119,16 @@ async def test_a_process_that_was_stopped_can_be_robbed_and_writes_nothing_when_
     with child(tmp_path / "runs", "process", "--lease", "1.5") as writer:
         journal = SQLiteJournal(tmp_path / "runs", busy_seconds=0.1)
         await stop_between_transactions(writer, journal)
-        tape = await taken_when_free(journal)
-        count = len(tape.lines)
-        tape.append(b'"new owner"')
-        await tape.durable()
+        run_log = await taken_when_free(journal)
+        count = len(run_log.lines)
+        run_log.append(b'"new owner"')
+        await run_log.durable()
         os.kill(writer.process.pid, signal.SIGCONT)
         assert writer.read(lambda line: line.startswith("CLOSED"))
         assert writer.acknowledged <= count
         assert "TOLD OwnerLost" in writer.said
         assert any(said.startswith("FAILED OwnerLost") for said in writer.said)
-        await tape.aclose()
+        await run_log.aclose()
         lines = await journal.read(RUN)
         assert [line.text for line in lines[:count]] == [text_of(seq) for seq in range(1, count + 1)]
         assert [line.text for line in lines[count:]] == [b'"new owner"']
@@ -149,7 +149,7 @@ async def stop_between_transactions(writer: Child, journal: SQLiteJournal) -> No
                 os.kill(writer.process.pid, signal.SIGCONT)
 
 
-async def taken_when_free(journal: SQLiteJournal) -> SQLiteTape:
+async def taken_when_free(journal: SQLiteJournal) -> SQLiteRunLog:
     """Open the run as soon as that is possible."""
     with anyio.fail_after(30):
         while True:
@@ -186,11 +186,11 @@ async def test_a_full_disk_stops_the_run(tmp_path: Path, level: str) -> None:
             assert any(said.startswith("FAILED JournalFailed cannot write") and "full" in said for said in writer.said)
             await assert_nothing_lost(disk / "runs", writer.acknowledged)
         subprocess.run(["mount", "-o", "remount,size=6m", disk], check=True)
-        tape = await SQLiteJournal(disk / "runs", level).open(RUN)
-        assert len(tape.lines) >= writer.acknowledged
-        tape.append(b"1")
-        await tape.durable()
-        await tape.aclose()
+        run_log = await SQLiteJournal(disk / "runs", level).open(RUN)
+        assert len(run_log.lines) >= writer.acknowledged
+        run_log.append(b"1")
+        await run_log.durable()
+        await run_log.aclose()
     finally:
         subprocess.run(["umount", disk], check=True)
 
@@ -214,34 +214,34 @@ def locked(database: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 class Written:
-    """A tape with five records, and all that its failure was told by."""
+    """A run log with five records, and all that its failure was told by."""
 
-    def __init__(self, tape: SQLiteTape) -> None:
-        self.tape = tape
+    def __init__(self, run_log: SQLiteRunLog) -> None:
+        self.run_log = run_log
         self.told: list[JournalError] = []
-        tape.on_failure = self.told.append
+        run_log.on_failure = self.told.append
 
     async def fails(self, match: str) -> None:
         """The next record is not acknowledged, nor is any after it, and that is told once."""
-        seq = self.tape.append(b"lost")
+        seq = self.run_log.append(b"lost")
         with pytest.raises(JournalFailed, match=match):
-            await self.tape.durable(seq)
-        self.tape.append(b"later")
-        self.tape.flush()
+            await self.run_log.durable(seq)
+        self.run_log.append(b"later")
+        self.run_log.flush()
         with pytest.raises(JournalFailed, match=match):
-            await self.tape.durable()
-        await self.tape.durable(5)  # it is durable all the same
-        await self.tape.aclose()
+            await self.run_log.durable()
+        await self.run_log.durable(5)  # it is durable all the same
+        await self.run_log.aclose()
         assert [type(error) for error in self.told] == [JournalFailed]
 
 
 async def written(folder: Path, level: str = "process", busy_seconds: float = 0.2) -> Written:
     """Write five records."""
-    tape = await SQLiteJournal(folder, level, busy_seconds=busy_seconds).create(RUN)
+    run_log = await SQLiteJournal(folder, level, busy_seconds=busy_seconds).create(RUN)
     for seq in range(1, 6):
-        tape.append(b"%d" % seq)
-    await tape.durable()
-    return Written(tape)
+        run_log.append(b"%d" % seq)
+    await run_log.durable()
+    return Written(run_log)
 
 
 async def read(folder: Path) -> list[bytes]:
@@ -258,8 +258,8 @@ async def test_a_lock_of_two_seconds_is_waited_for(tmp_path: Path) -> None:
     run = await written(tmp_path / "runs", busy_seconds=30)
     ticks = 0
     with locked(tmp_path / "runs" / RUN / "journal.db") as other:
-        seq = run.tape.append(b"6")
-        run.tape.flush()
+        seq = run.run_log.append(b"6")
+        run.run_log.flush()
         for _ in range(200):
             await anyio.sleep(0.01)
             ticks += 1
@@ -267,8 +267,8 @@ async def test_a_lock_of_two_seconds_is_waited_for(tmp_path: Path) -> None:
         assert other.stdin is not None
         other.stdin.close()
         other.stdin = None
-        await run.tape.durable(seq)
-    await run.tape.aclose()
+        await run.run_log.durable(seq)
+    await run.run_log.aclose()
     assert (run.told, ticks) == ([], 200)
     assert await read(tmp_path / "runs") == [*FIVE, b"6"]
 
@@ -323,7 +323,7 @@ async def test_files_that_vanish_stop_the_run(tmp_path: Path, loss: str, level: 
 async def test_a_run_that_cannot_be_written_says_so(tmp_path: Path, level: str) -> None:
     """Root may write where nobody may, so the files are made immutable then."""
     run = await written(tmp_path / "runs", level)
-    await run.tape.aclose()
+    await run.run_log.aclose()
     with read_only(tmp_path / "runs" / RUN), pytest.raises(JournalFailed, match="cannot"):
         await SQLiteJournal(tmp_path / "runs", level).open(RUN)
     assert await read(tmp_path / "runs") == FIVE
@@ -375,7 +375,7 @@ async def test_a_writer_that_broke_a_rule_of_the_database_is_told(tmp_path: Path
 async def test_an_owner_that_lost_the_run_while_idle_is_told(tmp_path: Path, level: str) -> None:
     """It renews its lease now and then, and finds that it has none: nobody has to write for that."""
     journal = SQLiteJournal(tmp_path / "runs", level, lease_seconds=0.2)
-    tape = await journal.create(RUN)
+    run_log = await journal.create(RUN)
     told: list[JournalError] = []
     has_told = anyio.Event()
 
@@ -383,12 +383,12 @@ async def test_an_owner_that_lost_the_run_while_idle_is_told(tmp_path: Path, lev
         told.append(error)
         has_told.set()
 
-    tape.on_failure = tell
+    run_log.on_failure = tell
     thief = await journal.open(RUN, steal=True)
     with anyio.fail_after(30):
         await has_told.wait()
     assert [type(error) for error in told] == [OwnerLost]
     with pytest.raises(OwnerLost):
-        await tape.durable()
-    await tape.aclose()
+        await run_log.durable()
+    await run_log.aclose()
     await thief.aclose()

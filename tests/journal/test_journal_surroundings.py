@@ -69,14 +69,14 @@ async def test_a_lease_that_seems_to_have_run_out_lets_another_in_and_keeps_the_
     await former.durable()
     _set_lease(tmp_path / "runs", time.time() - HOUR)
 
-    tape = await journal.open(RUN)
+    run_log = await journal.open(RUN)
     former.append(b"2")
     with pytest.raises(OwnerLost):
         await former.durable()
-    tape.append(b"two")
-    await tape.durable()
+    run_log.append(b"two")
+    await run_log.durable()
     await former.aclose()
-    await tape.aclose()
+    await run_log.aclose()
 
     assert [line.text for line in await journal.read(RUN)] == [b"1", b"two"]
 
@@ -86,9 +86,9 @@ async def test_a_lease_that_seems_to_have_run_out_lets_another_in_and_keeps_the_
 async def test_a_lease_that_seems_to_run_for_a_year_ends_with_its_owner(tmp_path: Path) -> None:
     """The clock was set back: a run must not wait for a year because of a process that has ended."""
     journal = SQLiteJournal(tmp_path / "runs")
-    tape = await journal.create(RUN)
-    tape.append(b"1")
-    await tape.aclose()
+    run_log = await journal.create(RUN)
+    run_log.append(b"1")
+    await run_log.aclose()
     here = this_process()
     ended = Owner(here.host, here.boot, here.space, here.pid, here.started + 1)  # its number has another one now
 
@@ -106,8 +106,8 @@ async def test_a_lease_that_seems_to_run_for_a_year_ends_with_its_owner(tmp_path
 @pytest.mark.real_time
 async def test_a_folder_may_be_named_by_a_text(tmp_path: Path) -> None:
     """That is how it stands in settings and examples."""
-    tape = await SQLiteJournal(str(tmp_path / "runs")).create(RUN)
-    tape.append(b"1")
-    await tape.aclose()
+    run_log = await SQLiteJournal(str(tmp_path / "runs")).create(RUN)
+    run_log.append(b"1")
+    await run_log.aclose()
 
     assert [line.text for line in await SQLiteJournal(tmp_path / "runs").read(RUN)] == [b"1"]

@@ -19,7 +19,7 @@ from dagrun.cli.setup.settings import configure
 from dagrun.journal import standing_file
 from dagrun.journal.run_folder import RunPaths
 from dagrun.journal.sqlite import database, reading
-from dagrun.observe.run_standing import Stand, Standing
+from dagrun.observe.run_standing import RunOverview, RunState
 from page_client import Client, page_of
 from persons import pay
 from small_tools import scripted, toolset
@@ -111,20 +111,20 @@ def test_a_run_that_goes_on_is_never_kept(tmp_path: Path) -> None:
     carry_out(tmp_path, "b")
     journal = SQLiteJournal(tmp_path)
 
-    async def hold() -> list[Stand]:
-        tape = await journal.open("a")
+    async def hold() -> list[RunState]:
+        run_log = await journal.open("a")
         age(tmp_path / "a")
         found = [known.standing.stand for known in listed(tmp_path)]
-        await tape.aclose()
+        await run_log.aclose()
         return found
 
-    assert anyio.run(hold) == [Stand.RUNNING, Stand.ENDED]
+    assert anyio.run(hold) == [RunState.RUNNING, RunState.ENDED]
     assert not (tmp_path / "a" / standing_file.FILE).exists()
     with (tmp_path / "b" / "journal.db").open("r+b") as file:
         file.write(b"no database at all")
     age(tmp_path / "b")
     for _ in range(2):
-        assert [known.standing.stand for known in listed(tmp_path)][1] is Stand.DAMAGED
+        assert [known.standing.stand for known in listed(tmp_path)][1] is RunState.DAMAGED
 
 
 def test_a_waiting_run_is_kept_until_it_is_resumed(tmp_path: Path, opened: list[Path]) -> None:
@@ -132,7 +132,7 @@ def test_a_waiting_run_is_kept_until_it_is_resumed(tmp_path: Path, opened: list[
     assert [known.standing.waits_for for known in listed(tmp_path)] == [("a",)]
     opened.clear()
     (again,) = listed(tmp_path)
-    assert (opened, again.standing.stand, again.standing.waits_for) == ([], Stand.WAITING, ("a",))
+    assert (opened, again.standing.stand, again.standing.waits_for) == ([], RunState.WAITING, ("a",))
 
     async def resume() -> None:
         options: dict[str, Any] = {"tools": toolset(pay()), "journal": SQLiteJournal(tmp_path), "approver": agree}
@@ -143,7 +143,7 @@ def test_a_waiting_run_is_kept_until_it_is_resumed(tmp_path: Path, opened: list[
         return True
 
     anyio.run(resume)
-    assert [known.standing.stand for known in listed(tmp_path)] == [Stand.ENDED]
+    assert [known.standing.stand for known in listed(tmp_path)] == [RunState.ENDED]
 
 
 @pytest.mark.parametrize(
@@ -156,12 +156,12 @@ def test_a_waiting_run_is_kept_until_it_is_resumed(tmp_path: Path, opened: list[
         b'{"standing": 1}',
         b"\xff\xfe",
         b"[" * 10_000,
-        Standing(run_id="other", stand=Stand.ENDED, records=1).as_text(),
-        Standing(run_id="a", stand=Stand.RUNNING, records=1).as_text(),
-        Standing(run_id="a", stand=Stand.ENDED).as_text(),
-        Standing(run_id="a", stand=Stand.ENDED, records=1).as_text().replace(b'"labels": {}', b'"labels": 1'),
-        Standing(run_id="a", stand=Stand.ENDED, records=1).as_text().replace(b'"dagrun"', b'"else"'),
-        Standing(run_id="a", stand=Stand.ENDED, records=1, labels={"x": "y" * 40_000}).as_text(),
+        RunOverview(run_id="other", stand=RunState.ENDED, records=1).as_text(),
+        RunOverview(run_id="a", stand=RunState.RUNNING, records=1).as_text(),
+        RunOverview(run_id="a", stand=RunState.ENDED).as_text(),
+        RunOverview(run_id="a", stand=RunState.ENDED, records=1).as_text().replace(b'"labels": {}', b'"labels": 1'),
+        RunOverview(run_id="a", stand=RunState.ENDED, records=1).as_text().replace(b'"dagrun"', b'"else"'),
+        RunOverview(run_id="a", stand=RunState.ENDED, records=1, labels={"x": "y" * 40_000}).as_text(),
     ],
 )
 def test_a_text_that_is_none_of_ours_counts_for_nothing(tmp_path: Path, text: bytes) -> None:

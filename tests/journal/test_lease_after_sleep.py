@@ -11,7 +11,7 @@ import pytest
 import dagrun
 from dagrun import Plan, PostgresJournal, SQLiteJournal, Status, Step
 from dagrun.errors import OwnerLost
-from dagrun.journal.tape import BufferedTape
+from dagrun.journal.run_log import BufferedRunLog
 from dagrun.journal.write_queue import WriteQueue, uninterrupted_time
 from dagrun.model.codec.event_codec import decode
 from dagrun.model.event import AttemptStarted
@@ -76,39 +76,39 @@ async def test_a_run_that_was_just_seen_is_not_looked_at_again(
     journals: Callable[[], Any], looks: list[float], slept: Slept
 ) -> None:
     """The usual start of a call with an effect costs nothing more."""
-    tape = await journals().create(RUN)
+    run_log = await journals().create(RUN)
     slept.seconds = -60.0  # however slow this machine is
-    await tape.held()
+    await run_log.held()
     assert looks == []
-    await tape.aclose()
+    await run_log.aclose()
 
 
 async def test_a_process_that_slept_looks_whether_it_still_holds_the_run(
     journals: Callable[[], Any], looks: list[float], slept: Slept
 ) -> None:
     """Its lease has expired, and nobody has taken the run: it is renewed, and the call may be made."""
-    tape = await journals().create(RUN)
-    tape.append(b'{"seq":1}')
-    await tape.durable()
+    run_log = await journals().create(RUN)
+    run_log.append(b'{"seq":1}')
+    await run_log.durable()
     slept.seconds = 3_600.0
-    await tape.held()
+    await run_log.held()
     assert looks
-    tape.append(b'{"seq":2}')
-    await tape.held()
-    await tape.aclose()
+    run_log.append(b'{"seq":2}')
+    await run_log.held()
+    await run_log.aclose()
 
 
 async def test_a_process_that_slept_finds_that_it_has_lost_the_run(journals: Callable[[], Any], slept: Slept) -> None:
     """Its record was durable before: that alone says nothing about now."""
-    tape = await journals().create(RUN)
-    tape.append(b'{"seq":1}')
-    await tape.durable()
+    run_log = await journals().create(RUN)
+    run_log.append(b'{"seq":1}')
+    await run_log.durable()
     other = await journals().open(RUN, steal=True)
     slept.seconds = 3_600.0
-    await tape.durable(1)  # true still
+    await run_log.durable(1)  # true still
     with pytest.raises(OwnerLost):
-        await tape.held()
-    await tape.aclose()
+        await run_log.held()
+    await run_log.aclose()
     await other.aclose()
 
 
@@ -116,7 +116,7 @@ async def test_no_effect_is_entered_after_a_sleep_in_which_the_run_was_taken(
     journals: Callable[[], Any], slept: Slept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process is stopped when the start of the payment has just become durable; the other one sees it in doubt."""
-    paid, taken, durable = list[int](), list[Any](), BufferedTape.durable
+    paid, taken, durable = list[int](), list[Any](), BufferedRunLog.durable
     other = journals()
 
     async def sleeping(self: Any, seq: int | None = None) -> None:
@@ -126,7 +126,7 @@ async def test_no_effect_is_entered_after_a_sleep_in_which_the_run_was_taken(
             taken.append(await other.open(RUN, steal=True))
             slept.seconds = 3_600.0
 
-    monkeypatch.setattr(BufferedTape, "durable", sleeping)
+    monkeypatch.setattr(BufferedRunLog, "durable", sleeping)
 
     @dagrun.tool(effect="effectful")
     async def pay(n: int) -> int:

@@ -57,9 +57,9 @@ async def test_damage_is_seen(postgres: str, schema: str, name: str) -> None:
     """By whoever reads and whoever opens, with the number of the record; nobody goes on, and it can be deleted."""
     seq, statement = DAMAGE[name]
     async with PostgresJournal(postgres, schema=schema) as journal:
-        tape = await journal.create(RUN)
-        await write(tape, *numbered(5))
-        await tape.aclose()
+        run_log = await journal.create(RUN)
+        await write(run_log, *numbered(5))
+        await run_log.aclose()
         assert await journal.read(RUN) == LINES
         for part in statement.replace("{s}", schema).split("; "):
             say(postgres, part)
@@ -91,9 +91,9 @@ async def test_an_anchor_sees_what_the_database_cannot(postgres: str, schema: st
     """Whoever can write the whole database can make all fit; the anchor is elsewhere."""
     seq, statement = WITH_THE_ROW[name]
     async with PostgresJournal(postgres, schema=schema, anchors=tmp_path / "anchors") as journal:
-        tape = await journal.create(RUN)
-        await write(tape, *numbered(5))
-        await tape.aclose()
+        run_log = await journal.create(RUN)
+        await write(run_log, *numbered(5))
+        await run_log.aclose()
         for part in statement.replace("{s}", schema).split("; "):
             say(postgres, part)
         with pytest.raises(JournalDamaged) as caught:

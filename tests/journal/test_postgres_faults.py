@@ -88,10 +88,10 @@ async def wait_until(claim: Callable[[], bool]) -> None:
 async def test_a_record_is_written_once_though_the_line_was_cut(
     server: Server, schema: str, tmp_path: Path, what: Cut
 ) -> None:
-    """Whether the server had heard it or not, the tape finds out, and goes on."""
+    """Whether the server had heard it or not, the run log finds out, and goes on."""
     async with cut_line(server.folder, tmp_path) as line, PostgresJournal(dsn_of(tmp_path), schema=schema) as journal:
-        tape = await journal.create(RUN)
-        await write(tape, b"1")
+        run_log = await journal.create(RUN)
+        await write(run_log, b"1")
 
         def cut_once(text: bytes) -> Cut | None:
             if b'"the one"' not in text:
@@ -100,11 +100,11 @@ async def test_a_record_is_written_once_though_the_line_was_cut(
             return what
 
         line.cut = cut_once
-        await write(tape, b'"the one"')
-        await write(tape, b"3")
+        await write(run_log, b'"the one"')
+        await write(run_log, b"3")
         assert shown(await journal.read(RUN)) == [b"1", b'"the one"', b"3"]
         assert line.cuts[what] == 1
-        await tape.aclose()
+        await run_log.aclose()
 
 
 async def test_nothing_is_lost_or_written_twice_on_a_bad_line(server: Server, schema: str, tmp_path: Path) -> None:
@@ -115,17 +115,17 @@ async def test_nothing_is_lost_or_written_twice_on_a_bad_line(server: Server, sc
         line.cut = lambda _: chance.choice(("request", "answer")) if chance.random() < 0.03 else None
         seq = 0
         for number in range(100 if NIGHT else 12):
-            tape = await (journal.open(RUN) if number else journal.create(RUN))
-            assert shown(list(tape.lines)) == texts(seq)
+            run_log = await (journal.open(RUN) if number else journal.create(RUN))
+            assert shown(list(run_log.lines)) == texts(seq)
             await journal.post(RUN, b"%d" % number)
             for _ in range(8):
                 for _ in range(chance.randrange(1, 5)):
-                    seq = tape.append(text_of(seq + 1))
-                await tape.durable()
-            (letter,) = await tape.backlog()
+                    seq = run_log.append(text_of(seq + 1))
+                await run_log.durable()
+            (letter,) = await run_log.backlog()
             assert letter.text == b"%d" % number
-            await tape.discard(letter.id)
-            await tape.aclose()
+            await run_log.discard(letter.id)
+            await run_log.aclose()
             # It may not have got through: that is what the lease is for.
             say(server.dsn, f"UPDATE {schema}.runs SET expires = now()")
         line.cut = lambda _: None
@@ -157,21 +157,21 @@ async def test_a_run_that_is_deleted_on_a_bad_line_is_deleted(server: Server, sc
 async def test_a_run_survives_a_server_that_is_started_again(server: Server, schema: str, mode: str) -> None:
     """At level power, whether it was stopped in order or crashed: all is there once."""
     async with PostgresJournal(server.dsn, schema=schema, durability="power") as journal:
-        tape = await journal.create(RUN)
+        run_log = await journal.create(RUN)
         told: list[JournalError] = []
-        tape.on_failure = told.append
+        run_log.on_failure = told.append
         seq = 0
 
         async def go_on() -> None:
             nonlocal seq
             while True:
                 for _ in range(3):
-                    tape.append(text_of(tape_seq() + 1))
-                await tape.durable()
+                    run_log.append(text_of(run_log_seq() + 1))
+                await run_log.durable()
                 seq += 3
 
-        def tape_seq() -> int:
-            return tape._last
+        def run_log_seq() -> int:
+            return run_log._last
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(go_on)
@@ -182,7 +182,7 @@ async def test_a_run_survives_a_server_that_is_started_again(server: Server, sch
             before = seq
             await wait_until(lambda: seq > before + 30)
             tasks.cancel_scope.cancel()
-        await tape.aclose()
+        await run_log.aclose()
         lines = await journal.read(RUN)
         assert shown(lines) == texts(len(lines))
         assert len(lines) >= seq
@@ -190,56 +190,56 @@ async def test_a_run_survives_a_server_that_is_started_again(server: Server, sch
 
 
 async def test_what_a_crash_of_the_server_takes_is_noticed(server: Server, schema: str) -> None:
-    """At level process it may take what was acknowledged just before; the tape goes on only if nothing is missing."""
+    """At level process it may take what was acknowledged just before; the run log goes on only if nothing is missing."""
     async with PostgresJournal(server.dsn, schema=schema, durability="process") as journal:
-        tape = await journal.create(RUN)
-        await write(tape, *texts(5))
+        run_log = await journal.create(RUN)
+        await write(run_log, *texts(5))
         # As if the last unit had not been on its disk.
         (row,) = say(server.dsn, f"SELECT number FROM {schema}.runs")
         before = say(server.dsn, f"SELECT seq, digest FROM {schema}.records WHERE seq = 3")[0]
         say(server.dsn, f"DELETE FROM {schema}.records WHERE run = $1 AND seq > 3", row[0])
         say(server.dsn, f"UPDATE {schema}.runs SET seq = $1, digest = $2", *before)
-        tape.append(b"6")
+        run_log.append(b"6")
         with pytest.raises(JournalFailed, match="the server has lost records"):
-            await tape.durable()
-        await tape.aclose()
+            await run_log.durable()
+        await run_log.aclose()
         assert len(await journal.read(RUN)) == 3
 
 
-async def test_a_server_that_stays_away_fails_the_tape(server: Server, schema: str) -> None:
+async def test_a_server_that_stays_away_fails_the_run_log(server: Server, schema: str) -> None:
     """After the patience with it; what was acknowledged is still so, and the run can be opened later."""
     async with PostgresJournal(server.dsn, schema=schema, patience=1.0, lease_seconds=5) as journal:
-        tape = await journal.create(RUN)
+        run_log = await journal.create(RUN)
         told: list[JournalError] = []
-        tape.on_failure = told.append
-        await write(tape, *texts(2))
+        run_log.on_failure = told.append
+        await write(run_log, *texts(2))
         await anyio.to_thread.run_sync(server.stop)
         try:
-            tape.append(b"3")
+            run_log.append(b"3")
             with anyio.fail_after(20):
                 with pytest.raises(JournalFailed, match="cannot use PostgreSQL"):
-                    await tape.durable()
-                await tape.durable(2)
-                await tape.aclose()
+                    await run_log.durable()
+                await run_log.durable(2)
+                await run_log.aclose()
                 assert [type(error) for error in told] == [JournalFailed]
                 with pytest.raises(JournalFailed):
                     await journal.read(RUN)
         finally:
             await anyio.to_thread.run_sync(server.start)
-        tape = await journal.open(RUN, steal=True)
-        assert shown(list(tape.lines)) == texts(2)
-        await tape.aclose()
+        run_log = await journal.open(RUN, steal=True)
+        assert shown(list(run_log.lines)) == texts(2)
+        await run_log.aclose()
 
 
 async def test_letters_come_after_the_server_was_started_again(server: Server, schema: str) -> None:
     """Whoever listens listens again, and finds what was posted while nobody did."""
     async with PostgresJournal(server.dsn, schema=schema) as journal:
-        tape = await journal.create(RUN)
+        run_log = await journal.create(RUN)
         async with anyio.create_task_group() as tasks:
             got: list[bytes] = []
 
             async def listen() -> None:
-                async for letter in tape.letters():
+                async for letter in run_log.letters():
                     got.append(letter.text)  # noqa: PERF401  (they come one by one)
 
             tasks.start_soon(listen)
@@ -252,7 +252,7 @@ async def test_letters_come_after_the_server_was_started_again(server: Server, s
             await journal.post(RUN, b"3")
             await wait_until(lambda: got == [b"1", b"2", b"3"])
             tasks.cancel_scope.cancel()
-        await tape.aclose()
+        await run_log.aclose()
 
 
 # Processes ------------------------------------------------------------------------------------------------------------
@@ -293,10 +293,10 @@ async def test_nothing_that_was_acknowledged_is_lost_by_kill_9(server: Server, s
         child.signal(signal.SIGKILL)
         said = [int(line) for line in child.rest()]
         async with PostgresJournal(server.dsn, schema=schema, durability=level) as journal:
-            tape = await journal.open(RUN)
-            assert shown(list(tape.lines)) == texts(len(tape.lines))
-            assert len(tape.lines) >= (said[-1] if said else 0)
-            await tape.aclose()
+            run_log = await journal.open(RUN)
+            assert shown(list(run_log.lines)) == texts(len(run_log.lines))
+            assert len(run_log.lines) >= (said[-1] if said else 0)
+            await run_log.aclose()
             await journal.delete(RUN)
 
 
@@ -320,13 +320,13 @@ async def test_it_is_the_fence_that_keeps_a_former_owner_away(server: Server) ->
     for kind, count in ((UnfencedJournal, 1), (PostgresJournal, 0)):
         with fresh_schema(server.dsn) as schema:
             async with kind(server.dsn, schema=schema) as journal, kind(server.dsn, schema=schema) as other:
-                tape = await journal.create(RUN)
+                run_log = await journal.create(RUN)
                 thief = await other.open(RUN, steal=True)
-                tape.append(b"late")
+                run_log.append(b"late")
                 with suppress(JournalError):
-                    await tape.durable()
+                    await run_log.durable()
                 assert len(await journal.read(RUN)) == count
-                await tape.aclose()
+                await run_log.aclose()
                 await thief.aclose()
 
 
@@ -343,14 +343,14 @@ async def test_a_process_that_slept_through_its_lease_writes_nothing_more(server
             with anyio.fail_after(20):
                 while (await journal.runs())[0].is_held:
                     await anyio.sleep(0.05)
-            tape = await journal.open(RUN)
+            run_log = await journal.open(RUN)
             child.signal(signal.SIGCONT)
             assert child.rest()[-1].startswith("FAILED OwnerLost")
-            await write(tape, text_of(len(tape.lines) + 1))
-            await tape.aclose()
+            await write(run_log, text_of(len(run_log.lines) + 1))
+            await run_log.aclose()
             lines = await journal.read(RUN)
             assert shown(lines) == texts(len(lines))
-            assert len(lines) == len(tape.lines) + 1
+            assert len(lines) == len(run_log.lines) + 1
     finally:
         child.signal(signal.SIGKILL)
         child.rest()
@@ -359,14 +359,14 @@ async def test_a_process_that_slept_through_its_lease_writes_nothing_more(server
 async def test_an_idle_owner_keeps_its_run_and_hears_of_its_loss(server: Server, schema: str) -> None:
     """Its lease is renewed without a word from the loop; a thief is noticed without a write."""
     async with PostgresJournal(server.dsn, schema=schema, lease_seconds=0.6) as journal:
-        tape = await journal.create(RUN)
+        run_log = await journal.create(RUN)
         told: list[JournalError] = []
-        tape.on_failure = told.append
+        run_log.on_failure = told.append
         await anyio.sleep(1.2)
         assert [held.is_held for held in await journal.runs()] == [True]
         thief = await journal.open(RUN, steal=True)
         await wait_until(lambda: [type(error) for error in told] == [OwnerLost])
-        await tape.aclose()
+        await run_log.aclose()
         assert [held.is_held for held in await journal.runs()] == [True]
         await thief.aclose()
 
@@ -374,7 +374,7 @@ async def test_an_idle_owner_keeps_its_run_and_hears_of_its_loss(server: Server,
 async def test_a_letter_comes_from_another_process(server: Server, schema: str) -> None:
     """From a terminal on another machine, say."""
     async with PostgresJournal(server.dsn, schema=schema) as journal:
-        tape = await journal.create(RUN)
+        run_log = await journal.create(RUN)
         program = (
             "import anyio\nfrom dagrun.journal.postgres.journal import PostgresJournal\n"
             "async def main():\n"
@@ -385,5 +385,5 @@ async def test_a_letter_comes_from_another_process(server: Server, schema: str) 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(anyio.run_process, [sys.executable, "-c", program])
             with anyio.fail_after(20):
-                assert [letter.text for letter in await take_letters(tape, 1)] == [b"yes"]
-        await tape.aclose()
+                assert [letter.text for letter in await take_letters(run_log, 1)] == [b"yes"]
+        await run_log.aclose()

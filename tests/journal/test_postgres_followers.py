@@ -45,9 +45,9 @@ async def test_a_follower_is_told_of_records_and_of_the_release(
 ) -> None:
     """Without a look in between: it would wait for ten minutes."""
     owner, other = journals
-    tape = await owner.create(RUN)
-    tape.append(b'{"seq":1}')
-    await tape.durable()
+    run_log = await owner.create(RUN)
+    run_log.append(b'{"seq":1}')
+    await run_log.durable()
     assert await other.wait_after(RUN, 0, LONG)  # what is there already needs no wait
     told: list[bool] = []
 
@@ -61,12 +61,12 @@ async def test_a_follower_is_told_of_records_and_of_the_release(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
             await anyio.sleep(0.1)
-            tape.append(b'{"seq":2}')
-            await tape.durable()
+            run_log.append(b'{"seq":2}')
+            await run_log.durable()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(other.wait_after, RUN, 2, LONG)
             await anyio.sleep(0.1)
-            await tape.aclose()
+            await run_log.aclose()
     assert told == [True]
     follower = RecordFollower(other, RUN)
     assert [line.seq for line in await follower.news()] == [1, 2]
@@ -86,10 +86,10 @@ async def test_an_owner_that_nobody_follows_tells_nobody(
     connection = await asyncpg.connect(postgres)
     try:
         await connection.add_listener(owner._sql.news.channel, lambda *facts: heard.append(facts[-1]))
-        tape = await owner.create(RUN)
-        tape.append(b'{"seq":1}')
-        await tape.durable()
-        await tape.aclose()
+        run_log = await owner.create(RUN)
+        run_log.append(b'{"seq":1}')
+        await run_log.durable()
+        await run_log.aclose()
         await connection.execute("SELECT pg_notify($1, 'end')", owner._sql.news.channel)
         with anyio.fail_after(20):
             while "end" not in heard:
@@ -103,8 +103,8 @@ async def test_a_run_that_nobody_has_is_looked_at_now_and_then(
     journals: tuple[PostgresJournal, PostgresJournal],
 ) -> None:
     owner, other = journals
-    tape = await owner.create(RUN)
-    await tape.aclose()
+    run_log = await owner.create(RUN)
+    await run_log.aclose()
     with anyio.fail_after(20):  # a second, and not ten minutes
         assert not await other.wait_after(RUN, 0, LONG)
     with pytest.raises(RunNotFound):

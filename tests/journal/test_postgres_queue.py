@@ -16,8 +16,8 @@ import dagrun
 from dagrun import Plan, PostgresJournal, Step
 from dagrun.errors import ContractError, JournalFailed, OwnerLost
 from dagrun.journal.postgres.queue_statements import QueueSql
-from dagrun.journal.queue import ClaimedTape, QueueStanding, QueueTicket, Wanted
-from dagrun.model.journal import Letter
+from dagrun.journal.queue import ClaimedRunLog, QueueStatus, QueueTicket, Wanted
+from dagrun.model.journal import InboxMessage
 from postgres_schemas import fresh_schema, say
 from small_tools import scripted, toolset
 
@@ -40,11 +40,11 @@ async def journal(postgres: str) -> AsyncIterator[PostgresJournal]:
             yield journal
 
 
-async def _leave_to_itself(postgres: str, journal: PostgresJournal) -> ClaimedTape:
-    """Claim a run by a process that then stops: its lease expires, and its tape is still there."""
-    tape = await journal.queue.claim(Wanted())
-    assert tape is not None
-    writer: Any = tape._writer
+async def _leave_to_itself(postgres: str, journal: PostgresJournal) -> ClaimedRunLog:
+    """Claim a run by a process that then stops: its lease expires, and its run log is still there."""
+    run_log = await journal.queue.claim(Wanted())
+    assert run_log is not None
+    writer: Any = run_log._writer
     while journal._keeper is None or writer.claim.number not in journal._keeper._runs:
         await anyio.sleep(0.001)
 
@@ -54,7 +54,7 @@ async def _leave_to_itself(postgres: str, journal: PostgresJournal) -> ClaimedTa
 
     await journal._thread().call(stop)
     say(postgres, f"UPDATE {journal.queue.schema}.runs SET expires = now() - interval '1 second'")
-    return tape
+    return run_log
 
 
 async def test_a_run_is_taken_over_when_the_lease_has_expired(postgres: str, journal: PostgresJournal) -> None:
@@ -62,20 +62,20 @@ async def test_a_run_is_taken_over_when_the_lease_has_expired(postgres: str, jou
     queue, other = journal.queue, await _another(postgres, journal)
     await queue.submit(RUN, b'{"n":1}', QueueTicket())
     late = await _leave_to_itself(postgres, journal)
-    tape = await other.queue.claim(Wanted())
-    assert tape is not None
+    run_log = await other.queue.claim(Wanted())
+    assert run_log is not None
     assert [each.takeovers for each in await queue.runs()] == [1]
     await journal.post(RUN, b"yes")
-    (letter,) = await tape.backlog()
+    (letter,) = await run_log.backlog()
     await late.discard(letter.id)
-    late.leave(QueueStanding.STUCK, "late")
+    late.leave(QueueStatus.STUCK, "late")
     late.append(b'{"n":2}')
     with pytest.raises(OwnerLost):
         await late.durable()
     await late.aclose()
-    assert [each.standing for each in await queue.runs()] == [QueueStanding.RUNNING]
+    assert [each.standing for each in await queue.runs()] == [QueueStatus.RUNNING]
     assert await _letters(postgres, journal) == [letter]
-    await tape.aclose()
+    await run_log.aclose()
     assert [line.seq for line in await journal.read(RUN)] == [1]
     assert [each.takeovers for each in await queue.runs()] == [0]  # it was released, so its workers do not die of it
     await other.aclose()
@@ -91,12 +91,12 @@ async def test_without_the_fence_a_worker_that_wakes_up_releases_the_run_of_anot
             other = await _another(postgres, broken)
             await broken.queue.submit(RUN, b'{"n":1}', QueueTicket())
             late = await _leave_to_itself(postgres, broken)
-            tape = await other.queue.claim(Wanted())
-            assert tape is not None
-            late.leave(QueueStanding.STUCK, "late")
+            run_log = await other.queue.claim(Wanted())
+            assert run_log is not None
+            late.leave(QueueStatus.STUCK, "late")
             await late.aclose()
-            assert [each.standing for each in await broken.queue.runs()] == [QueueStanding.STUCK]
-            await tape.aclose()
+            assert [each.standing for each in await broken.queue.runs()] == [QueueStatus.STUCK]
+            await run_log.aclose()
             await other.aclose()
 
 
@@ -105,27 +105,27 @@ async def test_a_run_that_ends_its_workers_gets_stuck(postgres: str, journal: Po
     queue = journal.queue
     await queue.submit(RUN, b'{"n":1}', QueueTicket(priority=1))
     await queue.submit("next", b'{"n":1}', QueueTicket())
-    tapes = [await _leave_to_itself(postgres, journal) for _ in range(4)]
-    assert [tape.run_id for tape in tapes] == [RUN] * 4
-    tapes.append(await _leave_to_itself(postgres, journal))
-    assert tapes[-1].run_id == "next"
-    (stuck,) = await queue.runs([QueueStanding.STUCK])
+    run_logs = [await _leave_to_itself(postgres, journal) for _ in range(4)]
+    assert [run_log.run_id for run_log in run_logs] == [RUN] * 4
+    run_logs.append(await _leave_to_itself(postgres, journal))
+    assert run_logs[-1].run_id == "next"
+    (stuck,) = await queue.runs([QueueStatus.STUCK])
     assert (stuck.run_id, stuck.reason) == (RUN, "4 workers have ended while at it")
     assert await queue.put_back(RUN)
-    tapes.append(await _leave_to_itself(postgres, journal))
-    assert tapes[-1].run_id == RUN
-    for tape in tapes:
-        await tape.aclose()
+    run_logs.append(await _leave_to_itself(postgres, journal))
+    assert run_logs[-1].run_id == RUN
+    for run_log in run_logs:
+        await run_log.aclose()
 
 
 async def test_a_worker_says_how_often_it_takes_over(postgres: str, journal: PostgresJournal) -> None:
     """Not at all, where what a run does to a machine must not be repeated by itself."""
     await journal.queue.submit(RUN, b'{"n":1}', QueueTicket())
-    tape = await _leave_to_itself(postgres, journal)
+    run_log = await _leave_to_itself(postgres, journal)
     assert await journal.queue.claim(Wanted(max_takeovers=0)) is None
-    (stuck,) = await journal.queue.runs([QueueStanding.STUCK])
+    (stuck,) = await journal.queue.runs([QueueStatus.STUCK])
     assert stuck.reason == "1 worker has ended while at it"
-    await tape.aclose()
+    await run_log.aclose()
 
 
 async def test_a_machine_without_a_place_for_files_gives_a_run_back(
@@ -141,7 +141,7 @@ async def test_a_machine_without_a_place_for_files_gives_a_run_back(
                 await sick.queue.claim(Wanted())
 
     [queued] = await journal.queue.runs()
-    assert (queued.standing, queued.takeovers) == (QueueStanding.QUEUED, 0)
+    assert (queued.standing, queued.takeovers) == (QueueStatus.QUEUED, 0)
     assert await journal.queue.claim(Wanted()) is not None
 
 
@@ -165,11 +165,11 @@ async def test_a_run_whose_files_cannot_be_made_is_tried_less_and_less(
     (tmp_path / RUN).touch()  # where its folder has to be
     async with PostgresJournal(postgres, schema=journal.queue.schema, artifacts=tmp_path, durability="process") as sick:
         queue, tries = sick.queue, [0.0]
-        tape = await queue.claim(Wanted())
-        assert tape is not None
-        assert tape.run_id == "next"
-        tape.leave(QueueStanding.STUCK, "")
-        await tape.aclose()
+        run_log = await queue.claim(Wanted())
+        assert run_log is not None
+        assert run_log.run_id == "next"
+        run_log.leave(QueueStatus.STUCK, "")
+        await run_log.aclose()
         while len(tries) < 10:
             # Between two tries nobody asks for it, nor wakes to do so.
             assert await queue.claim(Wanted()) is None
@@ -179,7 +179,7 @@ async def test_a_run_whose_files_cannot_be_made_is_tried_less_and_less(
             tries.append(clock.now)
         pauses = [later - earlier for earlier, later in itertools.pairwise(tries)]
         assert pauses == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60, 60])
-        [queued] = await queue.runs([QueueStanding.QUEUED])
+        [queued] = await queue.runs([QueueStatus.QUEUED])
         assert "is not a folder" in queued.reason
 
         say(postgres, f"UPDATE {queue.schema}.queue SET standing = 'stuck' WHERE standing = 'queued'")
@@ -198,12 +198,12 @@ async def test_a_run_whose_anchor_cannot_be_read_here_does_not_hold_up_the_other
     (tmp_path / RUN / "anchor").symlink_to(tmp_path / "elsewhere")
     async with PostgresJournal(postgres, schema=journal.queue.schema, anchors=tmp_path, durability="process") as sick:
         await sick.queue.submit("next", b'{"n":1}', QueueTicket())
-        tape = await sick.queue.claim(Wanted())
-        assert tape is not None
-        assert tape.run_id == "next"
-        [queued] = await sick.queue.runs([QueueStanding.QUEUED])
+        run_log = await sick.queue.claim(Wanted())
+        assert run_log is not None
+        assert run_log.run_id == "next"
+        [queued] = await sick.queue.runs([QueueStatus.QUEUED])
         assert "cannot read" in queued.reason
-        await tape.aclose()
+        await run_log.aclose()
 
 
 async def test_a_claim_whose_answer_was_lost_is_found_again(
@@ -223,14 +223,14 @@ async def test_a_claim_whose_answer_was_lost_is_found_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(queue, "_ask", loses_the_answer)
-        tape = await queue.claim(Wanted())
-    assert tape is not None
-    assert tape.run_id == RUN
+        run_log = await queue.claim(Wanted())
+    assert run_log is not None
+    assert run_log.run_id == RUN
     assert {each.run_id: (each.standing, each.takeovers) for each in await queue.runs()} == {
-        RUN: (QueueStanding.RUNNING, 0),
-        "urgent": (QueueStanding.QUEUED, 0),
+        RUN: (QueueStatus.RUNNING, 0),
+        "urgent": (QueueStatus.QUEUED, 0),
     }
-    await tape.aclose()
+    await run_log.aclose()
 
 
 async def test_a_run_that_is_left_by_its_last_fitting_worker_is_stuck_in_the_end(
@@ -239,28 +239,28 @@ async def test_a_run_that_is_left_by_its_last_fitting_worker_is_stuck_in_the_end
     """Its lease has expired, and no other worker takes it over; an hour after that it is named."""
     queue, deployed = journal.queue, Wanted(refused={"old": "its tools differ"})
     await queue.submit(RUN, b'{"n":1}', QueueTicket(build="old"))
-    tape = await _leave_to_itself(postgres, journal)
+    run_log = await _leave_to_itself(postgres, journal)
     say(postgres, f"UPDATE {queue.schema}.queue SET queued = queued - interval '3 hours'")
     assert await queue.claim(deployed) is None
-    assert [each.standing for each in await queue.runs()] == [QueueStanding.RUNNING]
+    assert [each.standing for each in await queue.runs()] == [QueueStatus.RUNNING]
     say(postgres, f"UPDATE {queue.schema}.runs SET expires = now() - interval '1 hour'")
     async with await _another(postgres, journal) as later:
         assert await later.queue.claim(deployed) is None
-    assert [(each.standing, each.reason) for each in await queue.runs()] == [(QueueStanding.STUCK, "its tools differ")]
-    await tape.aclose()
+    assert [(each.standing, each.reason) for each in await queue.runs()] == [(QueueStatus.STUCK, "its tools differ")]
+    await run_log.aclose()
 
 
 async def test_a_look_without_work_leaves_the_takeovers(postgres: str, journal: PostgresJournal) -> None:
     """A worker that does not fit a run must not hide that the run ends others: two had ended at it by then."""
     queue = journal.queue
     await queue.submit(RUN, b'{"n":1}', QueueTicket(build="old"))
-    tapes = [await _leave_to_itself(postgres, journal) for _ in range(3)]
-    tapes[-1].leave(QueueStanding.QUEUED, "another build", is_untouched=True)
-    await tapes[-1].aclose()
-    (queued,) = await queue.runs([QueueStanding.QUEUED])
+    run_logs = [await _leave_to_itself(postgres, journal) for _ in range(3)]
+    run_logs[-1].leave(QueueStatus.QUEUED, "another build", is_untouched=True)
+    await run_logs[-1].aclose()
+    (queued,) = await queue.runs([QueueStatus.QUEUED])
     assert (queued.takeovers, queued.reason) == (2, "another build")
-    for tape in tapes[:-1]:
-        await tape.aclose()
+    for run_log in run_logs[:-1]:
+        await run_log.aclose()
 
 
 async def test_a_damaged_run_does_not_hold_up_the_others(postgres: str, journal: PostgresJournal) -> None:
@@ -273,13 +273,13 @@ async def test_a_damaged_run_does_not_hold_up_the_others(postgres: str, journal:
         f"UPDATE {queue.schema}.records SET text = '2' FROM {queue.schema}.runs WHERE number = run AND run_id = $1",
         RUN,
     )
-    tape = await queue.claim(Wanted())
-    assert tape is not None
-    assert tape.run_id == "next"
-    (stuck,) = await queue.runs([QueueStanding.STUCK])
+    run_log = await queue.claim(Wanted())
+    assert run_log is not None
+    assert run_log.run_id == "next"
+    (stuck,) = await queue.runs([QueueStatus.STUCK])
     assert stuck.run_id == RUN
     assert "record 1" in stuck.reason
-    await tape.aclose()
+    await run_log.aclose()
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
@@ -304,10 +304,10 @@ async def test_a_run_is_submitted_in_the_transaction_of_the_caller(
         assert say(postgres, f"SELECT id FROM {orders}") == [(1,)] * is_committed
         assert [each.run_id for each in await queue.runs()] == [RUN] * is_committed
         assert [held.run_id for held in await journal.runs()] == [RUN] * is_committed
-        tape = await queue.claim(Wanted())
-        assert (tape is not None) == is_committed
-        if tape is not None:
-            await tape.aclose()
+        run_log = await queue.claim(Wanted())
+        assert (run_log is not None) == is_committed
+        if run_log is not None:
+            await run_log.aclose()
     finally:
         await connection.close()
     with pytest.raises(ContractError, match="asyncpg"):
@@ -318,14 +318,14 @@ async def test_a_worker_waits_for_the_end_of_a_lease(postgres: str, journal: Pos
     """Nobody tells it: it knows when the lease of a run would expire."""
     queue = journal.queue
     await queue.submit(RUN, b'{"n":1}', QueueTicket())
-    tape = await queue.claim(Wanted())
-    assert tape is not None
+    run_log = await queue.claim(Wanted())
+    assert run_log is not None
     say(postgres, f"UPDATE {queue.schema}.runs SET token = token + 1, expires = now() + interval '0.3 seconds'")
     with anyio.fail_after(20):
         while (other := await queue.claim(Wanted())) is None:
             await queue.wait(Wanted())
     await other.aclose()
-    await tape.aclose()
+    await run_log.aclose()
 
 
 async def test_a_worker_that_waits_is_woken_when_the_server_is_back(postgres: str, journal: PostgresJournal) -> None:
@@ -354,8 +354,8 @@ async def test_a_worker_that_waits_is_woken_when_the_server_is_back(postgres: st
 
 async def test_an_older_schema_gets_a_queue(postgres: str, journal: PostgresJournal) -> None:
     """Letters and runs work without it; the first submission makes it."""
-    tape = await journal.create(RUN)
-    await tape.aclose()
+    run_log = await journal.create(RUN)
+    await run_log.aclose()
     say(postgres, f"DROP TABLE {journal.queue.schema}.queue")
     await journal.post(RUN, b"yes")
     await (await journal.open(RUN)).aclose()
@@ -368,10 +368,10 @@ async def test_an_older_queue_gets_its_columns(postgres: str, journal: PostgresJ
     await journal.queue.submit("old", b'{"n":1}', QueueTicket())
     say(postgres, f"ALTER TABLE {journal.queue.schema}.queue DROP COLUMN queued, DROP COLUMN fitted")
     later = await _another(postgres, journal)
-    tape = await later.queue.claim(Wanted())
-    assert tape is not None
-    assert tape.run_id == "old"
-    await tape.aclose()
+    run_log = await later.queue.claim(Wanted())
+    assert run_log is not None
+    assert run_log.run_id == "old"
+    await run_log.aclose()
     assert [(each.run_id, each.queued is not None) for each in await later.queue.runs()] == [("old", True)]
     await later.aclose()
 
@@ -381,5 +381,5 @@ async def _another(postgres: str, journal: PostgresJournal) -> PostgresJournal:
     return PostgresJournal(postgres, schema=journal.queue.schema, durability="process")
 
 
-async def _letters(postgres: str, journal: PostgresJournal) -> list[Letter]:
-    return [Letter(*row) for row in say(postgres, f"SELECT id, text FROM {journal.queue.schema}.letters")]
+async def _letters(postgres: str, journal: PostgresJournal) -> list[InboxMessage]:
+    return [InboxMessage(*row) for row in say(postgres, f"SELECT id, text FROM {journal.queue.schema}.letters")]

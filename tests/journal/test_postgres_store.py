@@ -96,13 +96,13 @@ async def test_redacted_records_leave_no_personal_data_in_the_database(postgres:
 async def test_a_run_is_kept_for_another_journal(postgres: str, schema: str) -> None:
     """The short form of all the suite asks: records, letters, and who holds the run."""
     async with PostgresJournal(postgres, schema=schema) as journal, PostgresJournal(postgres, schema=schema) as other:
-        tape = await journal.create(RUN)
-        await write(tape, b"1", b'"\\u0000"')
+        run_log = await journal.create(RUN)
+        await write(run_log, b"1", b'"\\u0000"')
         await other.post(RUN, b"yes")
-        assert [letter.text for letter in await take_letters(tape, 1)] == [b"yes"]
+        assert [letter.text for letter in await take_letters(run_log, 1)] == [b"yes"]
         with pytest.raises(RunHeld):
             await other.open(RUN)
-        await tape.aclose()
+        await run_log.aclose()
         assert await other.read(RUN) == chained(RUN, [b"1", b'"\\u0000"'])
         await (await other.open(RUN)).aclose()
 
@@ -268,9 +268,9 @@ async def test_who_can_hold_a_run(postgres: str, schema: str, name: str) -> None
 async def test_a_renewal_that_comes_too_late_holds_nothing(postgres: str, schema: str) -> None:
     """It was on its way when the run was let go."""
     async with PostgresJournal(postgres, schema=schema) as journal:
-        tape = await journal.create(RUN)
+        run_log = await journal.create(RUN)
         ((number, token),) = say(postgres, f"SELECT number, token FROM {schema}.runs")
-        await tape.aclose()
+        await run_log.aclose()
         say(postgres, Sql(schema).renew, [number], [token], 30.0)
         assert not (await journal.runs())[0].is_held
 
@@ -279,11 +279,11 @@ async def test_a_renewal_that_comes_too_late_holds_nothing(postgres: str, schema
 async def test_a_tool_that_blocks_the_loop_does_not_cost_the_run(postgres: str, schema: str) -> None:
     """The lease is renewed by the journal's own thread."""
     async with PostgresJournal(postgres, schema=schema, lease_seconds=0.6) as journal:
-        tape = await journal.create(RUN)
+        run_log = await journal.create(RUN)
         time.sleep(1.5)
         assert say(postgres, f"SELECT expires > clock_timestamp() FROM {schema}.runs") == [(True,)]
-        await write(tape, b"1")
-        await tape.aclose()
+        await write(run_log, b"1")
+        await run_log.aclose()
 
 
 # Odd things -----------------------------------------------------------------------------------------------------------
@@ -293,35 +293,35 @@ async def test_a_tool_that_blocks_the_loop_does_not_cost_the_run(postgres: str, 
 async def test_a_letter_may_be_of_any_bytes(postgres: str, schema: str) -> None:
     """It comes from anybody; what it says is looked at later."""
     async with PostgresJournal(postgres, schema=schema) as journal:
-        tape = await journal.create(RUN)
+        run_log = await journal.create(RUN)
         await journal.post(RUN, b"\0\xff")
         await journal.post(RUN, b"")
-        assert [letter.text for letter in await take_letters(tape, 2)] == [b"\0\xff", b""]
-        await tape.aclose()
+        assert [letter.text for letter in await take_letters(run_log, 2)] == [b"\0\xff", b""]
+        await run_log.aclose()
 
 
 @rig
 async def test_many_letters_come_in_their_order(postgres: str, schema: str) -> None:
     """Though not all at once: whoever may post must not be able to fill the memory."""
     async with PostgresJournal(postgres, schema=schema) as journal:
-        tape = await journal.create(RUN)
+        run_log = await journal.create(RUN)
         for number in range(150):
             await journal.post(RUN, b"%d" % number)
-        assert [letter.text for letter in await take_letters(tape, 10)] == [b"%d" % number for number in range(10)]
-        assert [letter.text for letter in await tape.backlog()] == [b"%d" % number for number in range(10, 150)]
-        await tape.aclose()
+        assert [letter.text for letter in await take_letters(run_log, 10)] == [b"%d" % number for number in range(10)]
+        assert [letter.text for letter in await run_log.backlog()] == [b"%d" % number for number in range(10, 150)]
+        await run_log.aclose()
 
 
 @rig
 async def test_anybody_may_say_anything_on_the_channel(postgres: str, schema: str) -> None:
     """It is heard as a knock, if it is one."""
     async with PostgresJournal(postgres, schema=schema) as journal:
-        tape = await journal.create(RUN)
+        run_log = await journal.create(RUN)
         for word in ("", "x", "9" * 30, "-1", "1 2"):
             say(postgres, "SELECT pg_notify($1, $2)", f"{schema}.letters", word)
         await journal.post(RUN, b"1")
-        assert [letter.text for letter in await take_letters(tape, 1)] == [b"1"]
-        await tape.aclose()
+        assert [letter.text for letter in await take_letters(run_log, 1)] == [b"1"]
+        await run_log.aclose()
 
 
 @rig
@@ -329,25 +329,25 @@ async def test_anybody_may_say_anything_on_the_channel(postgres: str, schema: st
 async def test_a_text_that_is_no_text_stops_the_run(postgres: str, schema: str, text: bytes) -> None:
     """Records are JSON in UTF-8, where a zero is escaped; a unit that has another one is not written at all."""
     async with PostgresJournal(postgres, schema=schema) as journal:
-        tape = await journal.create(RUN)
+        run_log = await journal.create(RUN)
         told: list[JournalError] = []
-        tape.on_failure = told.append
-        await write(tape, b"1")
-        add(tape, b"2", text)
+        run_log.on_failure = told.append
+        await write(run_log, b"1")
+        add(run_log, b"2", text)
         with pytest.raises(JournalFailed):
-            await tape.durable()
-        await tape.aclose()
+            await run_log.durable()
+        await run_log.aclose()
         assert len(told) == 1
         assert len(await journal.read(RUN)) == 1
 
 
 @rig
 async def test_a_closed_journal_says_so(postgres: str, schema: str) -> None:
-    """To whoever still has a tape of it, and to whoever asks."""
+    """To whoever still has a run log of it, and to whoever asks."""
     journal = PostgresJournal(postgres, schema=schema)
-    tape = await journal.create(RUN)
+    run_log = await journal.create(RUN)
     told: list[JournalError] = []
-    tape.on_failure = told.append
+    run_log.on_failure = told.append
     await journal.aclose()
     await journal.aclose()
     unused = PostgresJournal(postgres, schema=schema)
@@ -355,10 +355,10 @@ async def test_a_closed_journal_says_so(postgres: str, schema: str) -> None:
     with pytest.raises(JournalFailed, match="closed"):
         await unused.runs()
     with anyio.fail_after(20):
-        tape.append(b"1")
+        run_log.append(b"1")
         with pytest.raises(JournalFailed, match="closed"):
-            await tape.durable()
-        await tape.aclose()
+            await run_log.durable()
+        await run_log.aclose()
     assert len(told) == 1
     with pytest.raises(JournalFailed, match="closed"):
         await journal.runs()
@@ -368,11 +368,11 @@ async def test_a_closed_journal_says_so(postgres: str, schema: str) -> None:
 async def test_a_question_that_was_given_up_harms_nobody(postgres: str, schema: str) -> None:
     """The connection is good for the next one, or another takes its place; all of them are given back."""
     async with PostgresJournal(postgres, schema=schema, connections=2) as journal:
-        tape = await journal.create(RUN)
-        await write(tape, *numbered(2000))
+        run_log = await journal.create(RUN)
+        await write(run_log, *numbered(2000))
         for number in range(40):
             with anyio.move_on_after(number / 10_000):
                 await journal.read(RUN)
         assert len(await journal.read(RUN)) == 2000
-        await write(tape, b"1")
-        await tape.aclose()
+        await write(run_log, b"1")
+        await run_log.aclose()

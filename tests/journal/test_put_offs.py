@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dagrun.journal import queue
-from dagrun.journal.queue import PutOffs
+from dagrun.journal.queue import ClaimBackoff
 
 
 class Clock:
@@ -27,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_many_runs_are_put_off_as_one_is(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no number of them beyond which all are tried all the time."""
     monkeypatch.setattr(queue, "_MOST_KNOWN", 3)
-    entries, put_offs = [(number, 0) for number in range(6)], PutOffs()
+    entries, put_offs = [(number, 0) for number in range(6)], ClaimBackoff()
     for pause in (1, 2, 4, 8, 16, 32, 60, 60):
         for entry in entries:
             put_offs.add(entry)
@@ -39,7 +39,7 @@ def test_many_runs_are_put_off_as_one_is(clock: Clock, monkeypatch: pytest.Monke
 def test_a_run_that_has_left_the_queue_is_forgotten(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others have opened those that were not tried again; one that was opened here is tried at once later."""
     monkeypatch.setattr(queue, "_MOST_KNOWN", 3)
-    put_offs = PutOffs()
+    put_offs = ClaimBackoff()
     for number in range(6):
         put_offs.add((number, 0))
     clock.now += 120

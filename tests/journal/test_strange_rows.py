@@ -11,7 +11,7 @@ import pytest
 import dagrun
 from command_line import Shell, shell
 from dagrun.journal.memory import MemoryJournal
-from dagrun.journal.queue import QueueStanding, QueueTicket, Wanted
+from dagrun.journal.queue import QueueStatus, QueueTicket, Wanted
 from page_client import Client, page_of
 from postgres_schemas import fresh_database, fresh_schema, say
 
@@ -42,17 +42,17 @@ async def _hides_no_other(dsn: str, journal: dagrun.PostgresJournal) -> None:
     queue = journal.queue
     rows = {row.run_id: (str(row.standing), row.reason) for row in await queue.runs()}
     assert rows == {"r0": ("unreadable", SAID), "r1": ("queued", ""), "r2": ("queued", "")}
-    assert [row.run_id for row in await queue.runs([QueueStanding.UNREADABLE])] == ["r0"]
-    assert [row.run_id for row in await queue.runs([QueueStanding.QUEUED])] == ["r1", "r2"]
-    assert await queue.runs([QueueStanding.STUCK]) == []
+    assert [row.run_id for row in await queue.runs([QueueStatus.UNREADABLE])] == ["r0"]
+    assert [row.run_id for row in await queue.runs([QueueStatus.QUEUED])] == ["r1", "r2"]
+    assert await queue.runs([QueueStatus.STUCK]) == []
     assert await queue.put_back("r0") is False
     listed = (await Client(page_of(journal)).get("/api/runs")).json()["runs"]
     shown = {run["run_id"]: run["queue"]["standing"] for run in listed}
     assert shown == {"r0": "unreadable", "r1": "queued", "r2": "queued"}
     claimed = [await queue.claim(Wanted()) for _ in range(3)]
-    assert [tape and tape.run_id for tape in claimed] == ["r1", "r2", None]
-    for tape in filter(None, claimed):
-        await tape.aclose()
+    assert [run_log and run_log.run_id for run_log in claimed] == ["r1", "r2", None]
+    for run_log in filter(None, claimed):
+        await run_log.aclose()
 
 
 @pytest.mark.costly

@@ -16,7 +16,7 @@ from dagrun.errors import ContractError
 from dagrun.llm.event_stream import MAX_EVENT, SseReader
 from dagrun.llm.language_model import Usage
 from dagrun.llm.prices import Price, PriceTable
-from dagrun.llm.structured_answers import Unfenced
+from dagrun.llm.structured_answers import FenceStripper
 
 
 def cut(text: str, at: list[int]) -> list[str]:
@@ -93,7 +93,7 @@ TEXTS = ["{}", '{"a": "```"}', '{"a": "x``` y"}', "[1,\n 2]\n", '"`"', '{"a": "\
 def test_what_stands_between_fences_is_kept_as_it_is(text: str, opening: str, closing: str, at: list[int]) -> None:
     """Backticks inside of strings are no fences, however the text is cut."""
     whole = opening + text + closing if opening else text
-    unfenced = Unfenced()
+    unfenced = FenceStripper()
     said = "".join(unfenced.feed(piece) for piece in cut(whole, at)) + unfenced.end()
 
     assert said.strip() == text.strip()
@@ -101,14 +101,14 @@ def test_what_stands_between_fences_is_kept_as_it_is(text: str, opening: str, cl
 
 def test_an_object_that_has_closed_is_not_held_back() -> None:
     """A step starts at its closing brace, whatever comes next."""
-    unfenced = Unfenced()
+    unfenced = FenceStripper()
     assert unfenced.feed("```json\n{}") == "{}"
-    assert Unfenced().feed("{}") == "{}"
+    assert FenceStripper().feed("{}") == "{}"
 
 
 @pytest.mark.parametrize("text", ["", "`", "``", "  ", "``x", "no fence"])
 def test_what_has_no_fences_is_left_alone(text: str) -> None:
-    unfenced = Unfenced()
+    unfenced = FenceStripper()
     assert "".join(map(unfenced.feed, text)) + unfenced.end() == text
 
 

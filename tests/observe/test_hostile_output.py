@@ -20,7 +20,7 @@ from rich.console import Console
 from cli_tools import HOSTILE
 from command_line import TOOLS, Shell, finished, on_terminal, shell
 from dagrun.cli.terminal.live_table import LiveTable
-from dagrun.cli.terminal.output_guard import BURST, MAX_LINE, RATE, Valve, guarded
+from dagrun.cli.terminal.output_guard import BURST, MAX_LINE, RATE, RateLimiter, guarded
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import columns, printable, to_json
 from dagrun.model.event import Progress, RunStarted
@@ -193,7 +193,7 @@ def test_error_of_100_mb_is_a_line(shell: Shell) -> None:
 def test_valve_lets_a_burst_through_and_then_a_trickle() -> None:
     now = 0.0
     shown: list[str] = []
-    valve = Valve(shown.append, lambda: now)
+    valve = RateLimiter(shown.append, lambda: now)
     for _ in range(BURST + 500):
         valve.line("x")
     assert len(shown) == BURST

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagrun.observe.html import Markup, escape, join, tag
-from dagrun.observe.looks import cut_to, text_width
 from dagrun.observe.picture.condense import condense
 from dagrun.observe.picture.layout import Edge, lay_out, reduced
-from dagrun.observe.picture.time_scale import TimeScale, idle_stretches, running_at_once, thinned
+from dagrun.observe.picture.time_scale import TimeScale, downsampled, idle_stretches, running_at_once
+from dagrun.observe.state_styles import cut_to, text_width
 
 
 @st.composite
@@ -218,7 +218,7 @@ def test_thinned_curve_keeps_its_peaks_and_is_empty_where_nothing_ran() -> None:
     attempts = [{"started": start, "ended": end} for start, end in calls]
     whole = running_at_once({"at": 100.03, "steps": [{"attempts": attempts}]})
 
-    thin = thinned(whole, TimeScale(100.03, []), 600)
+    thin = downsampled(whole, TimeScale(100.03, []), 600)
 
     def value(at: float) -> int:
         return [value for when, value in thin if when <= at][-1]

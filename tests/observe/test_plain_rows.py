@@ -22,8 +22,8 @@ from dagrun.graph.fold import fold
 from dagrun.model.codec.event_codec import decode
 from dagrun.model.event import Event
 from dagrun.observe.view import plain_rows
+from dagrun.observe.view.live_view import LiveView
 from dagrun.observe.view.waits import Waits
-from dagrun.observe.view.watch import Watch
 from plain_steps import applied, comparable
 from simulation import simulate
 
@@ -66,7 +66,7 @@ def followed(seed: int) -> Counter[str]:
     """Follow a random run, with readers that look at random instants; return how many steps were told in which form."""
     rng, record = random.Random(f"readers {seed}"), record_of(seed)
     graph = replayed(RUN, record[:1]).graph
-    watch = Watch(graph)
+    watch = LiveView(graph)
     watch.seq = record[0].seq
     told: Counter[str] = Counter()
     readers: list[dict[str, Any]] = [dict(watch.document())]
@@ -117,7 +117,7 @@ async def test_most_steps_need_no_more_than_a_row() -> None:
     waits, states = set(), set()
     policy = Policy(max_running_by_pool={"api": 8, "cpu": 1}, max_running=9)
     async with dagrun.start(Plan(steps=steps), tools=[fetch, add], policy=policy) as run:
-        watch = Watch(run.graph)
+        watch = LiveView(run.graph)
         run.watch(watch)
         view: dict[str, Any] = dict(watch.document())
         while not run.has_ended:
@@ -155,7 +155,7 @@ async def test_a_call_that_has_more_to_say_is_told_as_a_whole() -> None:
     names = ["is slow", "uses tokens", "tries again", "is plain"]
     plan = Plan(steps=[Step(id=f"s{n}", tool="crawl", args={"how": how}) for n, how in enumerate(names)])
     async with dagrun.start(plan, tools=[crawl]) as run:
-        watch = Watch(run.graph)
+        watch = LiveView(run.graph)
         run.watch(watch)
         seq = watch.seq
         await anyio.sleep(8)
@@ -181,7 +181,7 @@ async def test_a_step_that_was_rewired_is_told_as_a_whole() -> None:
     steps = [Step(id=f"s{n}", tool="nap", args={"seconds": n + 1}) for n in range(3)]
     last = Step(id="last", tool="nap", args={"seconds": 5}, depends_on=["s0"])
     async with dagrun.start(Plan(steps=[*steps, last]), tools=[nap]) as run:
-        watch = Watch(run.graph)
+        watch = LiveView(run.graph)
         run.watch(watch)
         view: dict[str, Any] = dict(watch.document())
         await anyio.sleep(0.5)
@@ -210,13 +210,13 @@ def _any_end_is_plain(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_change_is_marked_once(patch: pytest.MonkeyPatch) -> None:
-    mark = Watch._mark
+    mark = LiveView._mark
 
-    def once(watch: Watch, step: str) -> None:
+    def once(watch: LiveView, step: str) -> None:
         if watch._changed.get(step, 0) < 3:
             mark(watch, step)
 
-    patch.setattr(Watch, "_mark", once)
+    patch.setattr(LiveView, "_mark", once)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from playwright.sync_api import Page, expect
 
 import dagrun
 from browsing import Pages, axe_faults, browsing, wait_until
-from dagrun.observe.looks import TIMES
 from dagrun.observe.report.report import ReportStyle, make_report
+from dagrun.observe.state_styles import TIMES
 from dagrun.observe.view.document import view_of
 from view_runs import Played, at_once, failed, hostile, killed, large, play, revised, rich, slept, waiting, wide
 

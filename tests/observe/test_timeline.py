@@ -15,7 +15,7 @@ from dagrun import Brief, Plan, Step
 from dagrun.model.outcome import Attempt, Outcome, State
 from dagrun.observe.timeline import PLANNER, draw_timeline, read_timeline
 from dagrun.observe.view.document import view_of
-from dagrun.observe.view.revisions import Meanwhile
+from dagrun.observe.view.revisions import RevisionsMeanwhile
 from small_tools import toolset
 
 LONG = "x" * 48
@@ -109,7 +109,7 @@ GOOD = State.SUCCEEDED
 
 
 def ran_on(graph: Any) -> list[str]:
-    return [node.id for node in Meanwhile(graph).ran_on(3, 6)]
+    return [node.id for node in RevisionsMeanwhile(graph).ran_on(3, 6)]
 
 
 @pytest.mark.parametrize("state", [State.CANCELLED, State.SUPERSEDED, State.ABANDONED])
@@ -127,8 +127,8 @@ def test_step_that_fails_by_itself_later_did_run_through(state: State | None) ->
 def test_step_that_was_tried_again_meanwhile_did_not_run_through() -> None:
     graph = calls(far=[(0, 4, State.FAILED), (5, 9, GOOD)], late=[(4, 5, GOOD)])
     assert ran_on(graph) == []
-    assert [node.id for node in Meanwhile(graph).started(3, 6)] == ["late", "far"]
-    assert [node.id for node in Meanwhile(graph).ended(3, 6)] == ["late"]
+    assert [node.id for node in RevisionsMeanwhile(graph).started(3, 6)] == ["late", "far"]
+    assert [node.id for node in RevisionsMeanwhile(graph).ended(3, 6)] == ["late"]
 
 
 def test_drawing() -> None:

@@ -1,4 +1,4 @@
-"""`Watch`: whoever applies the changes to an old view has the new view, from whatever cursor."""
+"""`LiveView`: whoever applies the changes to an old view has the new view, from whatever cursor."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 import dagrun
 from dagrun import Plan, Policy, Step, tool
-from dagrun.observe.view.watch import Watch
+from dagrun.observe.view.live_view import LiveView
 from plain_steps import applied, comparable
 from view_runs import RICH, Mirrors, rich_tools, valid
 
 pytestmark = pytest.mark.anyio
 
 
-async def watched(every: float) -> tuple[Watch, list[dict[str, Any]], list[dict[str, Any]]]:
+async def watched(every: float) -> tuple[LiveView, list[dict[str, Any]], list[dict[str, Any]]]:
     """Play the rich run; return its watch, and the views and changes as of every so many seconds."""
 
     async def approve(question: dagrun.Question) -> bool:
@@ -27,7 +27,7 @@ async def watched(every: float) -> tuple[Watch, list[dict[str, Any]], list[dict[
     changes: list[dict[str, Any]] = []
     options: dict[str, Any] = {"planner": Mirrors(), "approver": approve, "policy": Policy(max_running=3)}
     async with dagrun.start(RICH, tools=rich_tools(), **options) as run:
-        watch = Watch(run.graph)
+        watch = LiveView(run.graph)
         run.watch(watch)
         while not run.has_ended:
             changes.append(watch.changes(views[-1]["seq"] if views else 0, run.seconds))
@@ -76,7 +76,7 @@ async def test_changes_are_as_small_as_what_has_changed() -> None:
 
     plan = Plan(steps=[Step(id=f"s{n}", tool="nap", args={"seconds": n + 1}) for n in range(1000)])
     async with dagrun.start(plan, tools=[nap]) as run:
-        watch = Watch(run.graph)
+        watch = LiveView(run.graph)
         run.watch(watch)
         await anyio.sleep(0.5)
         seq = watch.document()["seq"]
@@ -100,7 +100,7 @@ async def test_progress_of_running_tools_is_passed_on() -> None:
         await anyio.sleep(1)
 
     async with dagrun.start(Plan(steps=[Step(id="a", tool="crawl")]), tools=[crawl]) as run:
-        watch = Watch(run.graph)
+        watch = LiveView(run.graph)
         run.watch(watch)
         await anyio.sleep(0.5)
         seq = watch.document()["seq"]
@@ -128,7 +128,7 @@ async def test_one_step_has_its_values() -> None:
 async def test_watch_that_begins_late_knows_what_was_before() -> None:
     """Whoever looks after the end sees the whole run."""
     watch, views, _ = await watched(0.5)
-    late = Watch(watch._graph)
+    late = LiveView(watch._graph)
     late.seq = watch.seq
 
     assert late.document() == views[-1]

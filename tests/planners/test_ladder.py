@@ -1,4 +1,4 @@
-"""`Ladder`: who is asked when, why it is handed on, and that all of it is on record."""
+"""`FallbackChain`: who is asked when, why it is handed on, and that all of it is on record."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from dagrun import (
     CannotPlan,
     ContractError,
     EnsemblePlanner,
+    FallbackChain,
+    FallbackPlanner,
     HandedOn,
     HandOn,
-    Ladder,
     MemoryJournal,
     ModelChooser,
     ModelError,
@@ -37,7 +38,6 @@ from dagrun import (
     Replace,
     Route,
     RouterPlanner,
-    Rung,
     RunResult,
     StaticPlanner,
     Status,
@@ -46,7 +46,7 @@ from dagrun import (
     ToolError,
 )
 from dagrun.model.event import Event
-from dagrun.observe.chronicle import chronicle
+from dagrun.observe.narrative import chronicle
 from persons import Person
 from replans import Thinker
 from scripted_model import ScriptedModel
@@ -88,7 +88,9 @@ async def climb(
     """Run a goal with a ladder; return the result and all events."""
     events: list[Event] = []
     tools = [tool.tool for tool in tools] or [scripted("load", 1).tool]
-    result = await dagrun.run(goal=goal, planner=Ladder(*planners), tools=tools, on_event=events.append, **options)
+    result = await dagrun.run(
+        goal=goal, planner=FallbackChain(*planners), tools=tools, on_event=events.append, **options
+    )
     return result, events
 
 
@@ -112,7 +114,7 @@ REASONS: list[tuple[Callable[[], Any], HandOn]] = [
     (lambda: Thinker(ModelError("the server is down", is_transient=True)), HandOn.NO_ANSWER),
     (lambda: Thinker(ModelError("there is no such model")), HandOn.NO_ANSWER),
     (lambda: Thinker(ZeroDivisionError("oh")), HandOn.NO_ANSWER),
-    (lambda: Rung(Thinker(Plan(steps=[WRONG])), tries=1), HandOn.INVALID),
+    (lambda: FallbackPlanner(Thinker(Plan(steps=[WRONG])), tries=1), HandOn.INVALID),
     (lambda: Thinker(*[Plan(steps=[WRONG])] * 2), HandOn.INVALID),
     (lambda: Thinker(*[PlanRefused([Problem("DR111", "steps")])] * 2), HandOn.INVALID),
 ]
@@ -301,7 +303,7 @@ async def test_every_call_of_every_planner_counts() -> None:
 async def test_a_rung_has_its_own_time() -> None:
     began = anyio.current_time()
 
-    result, events = await climb(Rung(Thinker(GOOD, seconds=100.0), timeout=2.0), Thinker(GOOD))
+    result, events = await climb(FallbackPlanner(Thinker(GOOD, seconds=100.0), timeout=2.0), Thinker(GOOD))
 
     assert (result.status, handings(events)) == (Status.SUCCEEDED, [(1, "timeout")])
     assert anyio.current_time() - began == pytest.approx(2)
@@ -313,10 +315,10 @@ async def test_a_resumed_run_asks_nobody_twice() -> None:
     first, second = Thinker(CannotPlan("no")), Thinker(GOOD, seconds=100.0)
     tools = [scripted("load", 1).tool]
     with anyio.move_on_after(10):
-        await dagrun.run(goal="g", planner=Ladder(first, second), tools=tools, journal=journal, run_id="r")
+        await dagrun.run(goal="g", planner=FallbackChain(first, second), tools=tools, journal=journal, run_id="r")
     again, spare = Thinker(GOOD), Thinker(GOOD)
 
-    async with dagrun.resume("r", journal=journal, tools=tools, planner=Ladder(spare, again)) as run:
+    async with dagrun.resume("r", journal=journal, tools=tools, planner=FallbackChain(spare, again)) as run:
         result = await run.result()
 
     assert (result.status, len(first.briefs), len(spare.briefs), len(again.briefs)) == (Status.SUCCEEDED, 1, 0, 1)
@@ -330,7 +332,9 @@ async def test_the_view_and_the_report_show_who_handed_on() -> None:
     journal = MemoryJournal()
     await dagrun.run(
         goal="g",
-        planner=Ladder(Rung(Thinker(CannotPlan("too hard")), "fast"), Rung(Thinker(GOOD), "strong")),
+        planner=FallbackChain(
+            FallbackPlanner(Thinker(CannotPlan("too hard")), "fast"), FallbackPlanner(Thinker(GOOD), "strong")
+        ),
         tools=[scripted("load", 1).tool],
         journal=journal,
         run_id="r",
@@ -459,7 +463,9 @@ async def test_a_chooser_that_names_no_route_is_a_fault() -> None:
 
 
 def test_ladders_join_and_names_differ() -> None:
-    ladder = Ladder(Thinker(), Ladder(Thinker(), Rung(Thinker(), "mine")), Rung(Thinker(), "mine"))
+    ladder = FallbackChain(
+        Thinker(), FallbackChain(Thinker(), FallbackPlanner(Thinker(), "mine")), FallbackPlanner(Thinker(), "mine")
+    )
 
     assert [rung.name for rung in ladder.rungs] == ["Thinker", "Thinker (2)", "mine", "mine (2)"]
 
@@ -467,12 +473,12 @@ def test_ladders_join_and_names_differ() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        Ladder,
-        lambda: Ladder(object()),  # type: ignore[arg-type]
-        lambda: Ladder(Thinker(), min_confidence=1.1),
+        FallbackChain,
+        lambda: FallbackChain(object()),  # type: ignore[arg-type]
+        lambda: FallbackChain(Thinker(), min_confidence=1.1),
         lambda: EnsemblePlanner(Thinker(), Thinker(), min_confidence=float("nan")),
-        lambda: Rung(Thinker(), tries=0),
-        lambda: Rung(Thinker(), timeout=0.0),
+        lambda: FallbackPlanner(Thinker(), tries=0),
+        lambda: FallbackPlanner(Thinker(), timeout=0.0),
     ],
 )
 def test_what_is_no_ladder_is_refused(make: Any) -> None:
@@ -483,11 +489,11 @@ def test_what_is_no_ladder_is_refused(make: Any) -> None:
 async def test_a_planner_that_wraps_a_ladder_gets_its_whole_answer() -> None:
     """Then the ladder does by itself what the run would do, without the record."""
     strong = Streamer(Add(step=A), Patch(edits=(), confidence=0.9))
-    ladder = Ladder(Thinker(CannotPlan("no")), Thinker(Plan(steps=[A], confidence=0.2)), strong)
+    ladder = FallbackChain(Thinker(CannotPlan("no")), Thinker(Plan(steps=[A], confidence=0.2)), strong)
 
     assert await ladder.revise(brief_of()) == Patch(edits=[Add(step=A)], confidence=0.9)
     with pytest.raises(CannotPlan):
-        await Ladder(Thinker(None), Thinker(CannotPlan("no"))).revise(brief_of())
+        await FallbackChain(Thinker(None), Thinker(CannotPlan("no"))).revise(brief_of())
 
 
 async def test_a_brief_tells_a_model_who_was_asked_before() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dagrun.runtime.steps.finish import EndEarly
+from dagrun.runtime.steps.run_completion import EndEarly
 from fuzz import AROUND, Report, run_case
 from random_cases import Case, make_case
 from seeds import choose_seeds

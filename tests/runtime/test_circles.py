@@ -15,7 +15,7 @@ import pytest
 import dagrun
 from dagrun import Answer, Budget, MemoryJournal, Plan, Step, ToolError
 from dagrun.model.tool import make_tool
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.run_callbacks import RunCallbacks
 from hedge_tools import Act, Looker
 from hedge_tools import play as play_hedged
 from hedge_tools import step as slow_step
@@ -228,7 +228,7 @@ async def test_a_run_leaves_no_circles(name: str) -> None:
 
 
 async def test_parts_that_are_not_let_go_of_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Upcalls, "cut", lambda _: None)
+    monkeypatch.setattr(RunCallbacks, "cut", lambda _: None)
     with _circles() as left:
         await _plain()
 

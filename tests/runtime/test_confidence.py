@@ -31,7 +31,7 @@ from dagrun import (
     Verdict,
 )
 from dagrun.model.outcome import Outcome
-from dagrun.observe.chronicle import chronicle
+from dagrun.observe.narrative import chronicle
 from persons import Person
 from replans import Thinker
 from scripted_model import ScriptedModel

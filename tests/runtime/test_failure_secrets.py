@@ -18,7 +18,7 @@ from dagrun.errors import ModelError
 from dagrun.model.codec.event_codec import encode
 from dagrun.model.event import Event
 from dagrun.model.redaction.redactor import Redactor
-from dagrun.observe.chronicle import answers, chronicle
+from dagrun.observe.narrative import answers, chronicle
 from process_tools import raises_a_secret
 from scripted_model import Said, ScriptedModel
 from small_tools import ONCE

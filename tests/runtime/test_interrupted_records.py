@@ -32,7 +32,7 @@ from dagrun import (
 from dagrun.errors import CannotResume, RunExists, RunHeld, RunNotFound
 from dagrun.model.codec.event_codec import decode
 from dagrun.model.event import RunEnded, RunReopened, RunResumed, RunSuspended
-from dagrun.model.journal import Journal, Tape
+from dagrun.model.journal import Journal, RunLog
 from dagrun.runtime import run_parts
 from dagrun.runtime.backend import clock
 from dagrun.runtime.record.record import EventLog
@@ -325,8 +325,8 @@ class TestCreation:
 
     async def test_a_name_whose_owner_was_killed_in_creation_is_free(self, journal: Any) -> None:
         """Nothing has happened: there is nothing to resume, and nothing to protect."""
-        tape = await journal.create(RUN)  # that is all that the process had time for
-        await tape.aclose()
+        run_log = await journal.create(RUN)  # that is all that the process had time for
+        await run_log.aclose()
         with pytest.raises(RunNotFound, match="killed before its first record"):
             await gone_on(journal)
         assert await begun(journal) is Status.SUCCEEDED
@@ -335,12 +335,12 @@ class TestCreation:
 
     async def test_a_name_whose_owner_lives_is_taken(self, journal: Any) -> None:
         """It is about to write its first record."""
-        tape = await journal.create(RUN)
+        run_log = await journal.create(RUN)
         with pytest.raises(RunExists):
             await begun(journal)
         with pytest.raises(RunHeld):
             await gone_on(journal)
-        await tape.aclose()
+        await run_log.aclose()
 
     @pytest.mark.parametrize("way", ["scope", "task", "timeout"])
     async def test_a_run_that_is_cancelled_in_creation_holds_nothing(
@@ -365,10 +365,10 @@ async def _cancelled_in_creation(journal: Any, way: str, turns: int) -> None:
     """Cancel the code around a run, *turns* turns after the journal was asked to create its record."""
     asked, create = anyio.Event(), journal.create
 
-    async def creating(run_id: str) -> Tape:
+    async def creating(run_id: str) -> RunLog:
         asked.set()
-        tape: Tape = await create(run_id)
-        return tape
+        run_log: RunLog = await create(run_id)
+        return run_log
 
     journal.create = creating
     try:

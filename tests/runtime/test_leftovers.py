@@ -51,10 +51,10 @@ SMALL: Final = frozenset(
         "dagrun.runtime.artifacts.ArtifactFolder",
         "dagrun.runtime.composing._AnswerMeter",
         "dagrun.runtime.metering.RunMeter",
-        "dagrun.runtime.steps.model_places.CallClock",
-        "dagrun.runtime.steps.model_places.CallPlaces",
-        "dagrun.runtime.upcalls.Upcalls",
-        "dagrun.graph.provider_window.ProviderWindow",
+        "dagrun.runtime.steps.model_concurrency.CallClock",
+        "dagrun.runtime.steps.model_concurrency.ModelConcurrency",
+        "dagrun.runtime.run_callbacks.RunCallbacks",
+        "dagrun.graph.adaptive_limit.ProviderWindow",
     )
 )
 

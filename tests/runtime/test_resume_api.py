@@ -34,7 +34,7 @@ from dagrun.errors import (
     RunHeld,
     RunNotFound,
 )
-from dagrun.journal.memory import MemoryTape
+from dagrun.journal.memory import MemoryRunLog
 from dagrun.model.codec.event_codec import decode
 from dagrun.model.event import AttemptStarted, Opening, RunEnded, RunResumed, RunStarted, RunSuspended, StepSettled
 from dagrun.model.tool import make_tool
@@ -237,11 +237,11 @@ async def cut_off(journal: MemoryJournal, kept: int) -> None:
     """Leave what a run of a goal leaves that was killed when so many of its events were on record."""
     whole = MemoryJournal()
     await dagrun.run(goal="have a nap", planner=Planner(), tools=toolset(), journal=whole, run_id=RUN)
-    tape = await journal.create(RUN)
+    run_log = await journal.create(RUN)
     for line in (await whole.read(RUN))[:kept]:
-        tape.append(line.text)
-    await tape.durable()
-    await tape.aclose()
+        run_log.append(line.text)
+    await run_log.durable()
+    await run_log.aclose()
 
 
 @pytest.mark.parametrize("kept", [1, 2, 3])
@@ -328,9 +328,9 @@ async def test_who_has_lost_a_run_makes_no_call_with_an_effect_any_more() -> Non
     async def lose() -> None:
         async with dagrun.start(plan, tools=tools, journal=journal, run_id=RUN) as running:
             await anyio.sleep(4.9)
-            tape = await journal.open(RUN, steal=True)
+            run_log = await journal.open(RUN, steal=True)
             await running.result()
-            await tape.aclose()
+            await run_log.aclose()
 
     with pytest.raises(OwnerLost):
         await lose()
@@ -545,8 +545,8 @@ async def test_the_recorded_policy_holds_there_too() -> None:
 # Journals that fail ---------------------------------------------------------------------------------------------------
 
 
-class FailingTape(MemoryTape):
-    """A tape on which only so many records fit."""
+class FailingRunLog(MemoryRunLog):
+    """A run log on which only so many records fit."""
 
     room: ClassVar[int] = 0
 
@@ -565,7 +565,7 @@ class FailingJournal(MemoryJournal):
 
     def __init__(self, room: int) -> None:
         super().__init__()
-        self.tape_type = type("Failing", (FailingTape,), {"room": room})  # type: ignore[misc]
+        self.run_log_type = type("Failing", (FailingRunLog,), {"room": room})  # type: ignore[misc]
 
 
 async def fail_at(room: int, plan: Plan, check: Callable[[dagrun.Run], None] = lambda _: None, **options: Any) -> float:
@@ -632,7 +632,7 @@ async def test_what_was_kept_before_the_failure_can_go_on() -> None:
             await running.result()
     before = await records(journal)
     assert len(before) <= 4
-    journal.tape_type = MemoryTape  # type: ignore[misc]
+    journal.run_log_type = MemoryRunLog  # type: ignore[misc]
 
     result = await go_on(journal)
 

@@ -282,11 +282,11 @@ async def test_a_retried_run_that_is_cut_off_anywhere_resumes_with_the_elements(
 
     for count in range(1, first + 4):
         before, part = world.calls.copy(), MemoryJournal()
-        tape = await part.create("again")
+        run_log = await part.create("again")
         for line in lines[:count]:
-            tape.append(line.text)
-        await tape.durable()
-        await tape.aclose()
+            run_log.append(line.text)
+        await run_log.durable()
+        await run_log.aclose()
         async with dagrun.resume("again", journal=part, tools=world.tools) as running:
             result = await running.result()
         assert result.output == 60

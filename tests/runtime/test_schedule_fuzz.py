@@ -15,7 +15,7 @@ from dagrun.api import run
 from dagrun.model.event import AttemptEnded, Event
 from dagrun.model.plan import Plan, Step
 from dagrun.runtime.record.portions import FinalTally, Skips
-from dagrun.runtime.steps.finish import EndEarly
+from dagrun.runtime.steps.run_completion import EndEarly
 from fuzz import run_case
 from graphs import work
 from random_cases import make_case

@@ -215,13 +215,13 @@ class Deaf(LiveStream):
 class Hasty(LiveStream):
     """Hands over what comes first."""
 
-    async def _take(self, slot: Any, child: Any) -> Any:
+    async def _take(self, live: Any, child: Any) -> Any:
         children: Any = self._fan.children
         ready = [c for c in children if self._is_final(c) and c.index >= child.index]
         at, best = child.index, max(ready, key=lambda c: c.index).index
         children[at], children[best] = children[best], children[at]
         try:
-            return await super()._take(slot, children[at])
+            return await super()._take(live, children[at])
         finally:
             children[at], children[best] = children[best], children[at]
 
@@ -229,7 +229,7 @@ class Hasty(LiveStream):
 class Greedy(LiveStream):
     """Keeps its place while it waits."""
 
-    def _give_place_back(self, slot: Any) -> bool:
+    def _give_place_back(self, live: Any) -> bool:
         self._accounts.waiting += 1
         return False
 

@@ -39,7 +39,7 @@ from dagrun.model.event import (
     RunStarted,
     RunSuspended,
 )
-from dagrun.model.question import AnswerLetter
+from dagrun.model.question import AnswerMessage
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
 from dagrun.testing import StandIn
@@ -104,7 +104,7 @@ class Story:
 
     async def post(self, question: str, answer: Answer) -> None:
         key = await self.journal.answer_key(RUN)
-        await self.journal.post(RUN, AnswerLetter.of(question, answer, key).model_dump_json().encode())
+        await self.journal.post(RUN, AnswerMessage.of(question, answer, key).model_dump_json().encode())
 
     def named(self, kind: type[Event]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -666,7 +666,7 @@ async def test_an_answer_without_the_key_of_the_run_is_ignored(key: str, caplog:
     await (await story.journal.create("other")).aclose()
     keys = {"none": "", "wrong": "0" * 64, "of another run": await story.journal.answer_key("other")}
     for _ in range(3):
-        letter = AnswerLetter.of(question.id, answer, keys[key])
+        letter = AnswerMessage.of(question.id, answer, keys[key])
         await story.journal.post(RUN, letter.model_dump_json().encode())
 
     assert (await story.to_the_end()).status is Status.WAITING
@@ -692,11 +692,11 @@ async def test_the_answer_key_is_on_no_record() -> None:
 
 
 async def _left(story: Story) -> list[bytes]:
-    tape = await story.journal.open(RUN)
+    run_log = await story.journal.open(RUN)
     try:
-        return [letter.text for letter in await tape.backlog()]
+        return [letter.text for letter in await run_log.backlog()]
     finally:
-        await tape.aclose()
+        await run_log.aclose()
 
 
 async def test_a_letter_about_another_question_is_kept_until_that_is_asked() -> None:

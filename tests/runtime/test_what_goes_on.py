@@ -18,7 +18,7 @@ import dagrun
 from dagrun import Plan, Policy, RetryRule, Status, Step
 from dagrun.model.tool import make_tool
 from dagrun.runtime import coroutine_driver
-from dagrun.runtime.steps import kept_places
+from dagrun.runtime.steps import leftover_calls
 from small_tools import ONCE
 
 pytestmark = [pytest.mark.real_time]
@@ -301,8 +301,8 @@ def test_the_next_attempt_waits_for_the_thread_of_the_last() -> None:
 
 def test_a_run_that_waits_for_such_a_place_alone_ends(monkeypatch: pytest.MonkeyPatch, over: threading.Event) -> None:
     """A thread may never end, and every run does."""
-    monkeypatch.setattr(kept_places, "PATIENCE", 0.5)
-    monkeypatch.setattr(kept_places, "TIMES", 0)
+    monkeypatch.setattr(leftover_calls, "PATIENCE", 0.5)
+    monkeypatch.setattr(leftover_calls, "TIMES", 0)
 
     def waits(n: int) -> None:
         over.wait(30 if n == 1 else 0)
@@ -322,8 +322,8 @@ def test_a_step_that_waits_for_its_next_attempt_waits_for_no_place(
     monkeypatch: pytest.MonkeyPatch, over: threading.Event
 ) -> None:
     """A run without a limit is not ended for one, however long a step waits after a failure."""
-    monkeypatch.setattr(kept_places, "PATIENCE", 0.1)
-    monkeypatch.setattr(kept_places, "TIMES", 0)
+    monkeypatch.setattr(leftover_calls, "PATIENCE", 0.1)
+    monkeypatch.setattr(leftover_calls, "TIMES", 0)
     calls: list[int] = []
 
     def waits() -> None:

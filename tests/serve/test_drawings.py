@@ -12,9 +12,9 @@ import pytest
 import dagrun
 from dagrun import Plan, Policy, Step, ToolContext, tool
 from dagrun.journal.memory import MemoryJournal
-from dagrun.observe.looks import COLOURS, DARK_COLOURS, RUNS, STATES
 from dagrun.observe.picture.condense import DEFAULT_BOXES
 from dagrun.observe.picture.graph_svg import MOST_EDGES, draw_graph
+from dagrun.observe.state_styles import COLOURS, DARK_COLOURS, RUNS, STATES
 from dagrun.serve import drawings, size_limits
 from dagrun.serve.static_files import FOLDER, looks_script, looks_sheet
 from page_client import RUN, Client, page_of
@@ -294,7 +294,7 @@ async def test_files_of_a_run_with_personal_data_stay_where_they_are() -> None:
 
 
 async def test_states_look_alike_on_the_page_and_everywhere_else() -> None:
-    """The page has no table of its own: symbols, words and colours are written from `dagrun.observe.looks`."""
+    """The page has no table of its own: symbols, words and colours are written from `dagrun.observe.state_styles`."""
     client = Client(page_of(MemoryJournal()))
     script, sheet = [(await client.get(f"/static/looks.{kind}")).text for kind in ("js", "css")]
     assert (script, sheet) == (looks_script(), looks_sheet())

@@ -21,7 +21,7 @@ from dagrun.journal.sqlite.journal import SQLiteJournal
 from dagrun.model.event import QuestionAnswered
 from dagrun.model.journal import Journal
 from dagrun.model.tool import make_tool
-from dagrun.observe.view.watch import Watch
+from dagrun.observe.view.live_view import LiveView
 from dagrun.serve import feeds, stream
 from dagrun.serve.catalog import Catalog
 from page_client import RUN, Client, Events, page_of
@@ -185,13 +185,13 @@ async def test_the_changes_of_one_instant_are_encoded_once(monkeypatch: pytest.M
 async def test_readers_that_came_at_different_times_share_what_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them begins at an event of its own; from its first changes on it is told the same as all others."""
     made: list[int] = []
-    changes = Watch.changes
+    changes = LiveView.changes
 
-    def counted(self: Watch, after: int, at: float | None = None) -> dict[str, Any]:
+    def counted(self: LiveView, after: int, at: float | None = None) -> dict[str, Any]:
         made.append(after)
         return changes(self, after, at)
 
-    monkeypatch.setattr(Watch, "changes", counted)
+    monkeypatch.setattr(LiveView, "changes", counted)
 
     @dagrun.tool(effect="pure")
     async def nap() -> None:

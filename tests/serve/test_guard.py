@@ -18,7 +18,7 @@ from dagrun import ContractError, Plan, Step
 from dagrun.journal.memory import MemoryJournal
 from dagrun.model.event import QuestionAnswered
 from dagrun.runtime.run import Run
-from dagrun.serve import posts, routes, static_files
+from dagrun.serve import actions, routes, static_files
 from dagrun.serve.measures import Measures
 from dagrun.serve.static_files import static_file
 from page_client import POSTED, RUN, TOKEN, Client, page_of
@@ -257,9 +257,9 @@ async def test_only_so_many_answers_are_taken_in_a_second() -> None:
     async with asking() as (_, client):
         told = [
             (await client.post(f"/api/runs/{RUN}/answers", {"question": "q", "choice": "deny"})).status_code
-            for _ in range(posts.MOST + 1)
+            for _ in range(actions.MOST + 1)
         ]
-        assert told == [409] * posts.MOST + [429]
+        assert told == [409] * actions.MOST + [429]
         await anyio.sleep(1.1)
         again = await client.post(f"/api/runs/{RUN}/answers", {"question": "q", "choice": "deny"})
         assert again.status_code == 409

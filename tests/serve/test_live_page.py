@@ -26,7 +26,7 @@ from browsing import wait_until
 from command_line import Shell, finished, shell, started
 from dagrun import PostgresJournal
 from dagrun.journal import anchor
-from dagrun.journal.queue import QueueStanding, Wanted
+from dagrun.journal.queue import QueueStatus, Wanted
 from postgres_schemas import fresh_database
 from view_runs import RICH, Mirrors, at_once, rich_tools
 
@@ -411,11 +411,11 @@ def test_texts_of_the_axis_stand_apart(scene: Shell, browser: Browser, width: in
         return await journal.read("rich")
 
     async def keep(lines: list[Any]) -> None:
-        tape = await dagrun.SQLiteJournal(scene.runs).create("rich")
+        run_log = await dagrun.SQLiteJournal(scene.runs).create("rich")
         for line in lines:
-            tape.append(line.text)
-        await tape.durable()
-        await tape.aclose()
+            run_log.append(line.text)
+        await run_log.durable()
+        await run_log.aclose()
 
     with ThreadPoolExecutor(1) as thread:  # Playwright has a loop of its own in that of the test
         thread.submit(anyio.run, keep, at_once(play)).result()
@@ -589,10 +589,10 @@ def _see_the_queue(scene: Shell, browser: Browser, dsn: str) -> None:
 async def _set_next_aside(dsn: str) -> None:
     """Let the run be stuck that was submitted first."""
     async with PostgresJournal(dsn) as journal:
-        tape = await journal.queue.claim(Wanted(pools=["mail"]))
-        assert tape is not None
-        tape.leave(QueueStanding.STUCK, "3 workers have ended while at it")
-        await tape.aclose()
+        run_log = await journal.queue.claim(Wanted(pools=["mail"]))
+        assert run_log is not None
+        run_log.leave(QueueStatus.STUCK, "3 workers have ended while at it")
+        await run_log.aclose()
 
 
 @rig
@@ -756,7 +756,7 @@ def test_without_the_token_there_is_a_field_for_it(scene: Shell, browser: Browse
         page = person.new_page()
         page.goto(address.partition("#")[0])
         page.get_by_label("The token").fill(TOKEN)
-        page.get_by_role("button", name="Look").click()
+        page.get_by_role("button", name="StateStyle").click()
         expect(page.locator('tr[data-run="one"]')).to_be_visible()
         page.reload()
         expect(page.locator('tr[data-run="one"]')).to_be_visible()

@@ -9,7 +9,7 @@ import pytest
 
 import test_feeds
 import test_guard
-from dagrun.observe.view.watch import Watch
+from dagrun.observe.view.live_view import LiveView
 from dagrun.serve import guard
 from dagrun.serve.feeds import Feed
 from dagrun.serve.guard import Guard
@@ -24,14 +24,14 @@ def _cursor_off_by_one(patch: pytest.MonkeyPatch) -> None:
 
 
 def _delta_loses_a_step(patch: pytest.MonkeyPatch) -> None:
-    changes = Watch.changes
+    changes = LiveView.changes
 
-    def less(self: Watch, after: int, at: float | None = None) -> dict[str, Any]:
+    def less(self: LiveView, after: int, at: float | None = None) -> dict[str, Any]:
         told = changes(self, after, at)
         told["steps"] = dict(list(told["steps"].items())[1:])
         return told
 
-    patch.setattr(Watch, "changes", less)
+    patch.setattr(LiveView, "changes", less)
 
 
 def _token_is_not_compared(patch: pytest.MonkeyPatch) -> None:

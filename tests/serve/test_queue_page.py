@@ -12,7 +12,7 @@ import pytest
 import dagrun
 from dagrun import MemoryJournal, Plan, Step
 from dagrun.api.worker import Worker
-from dagrun.journal.queue import QueueStanding, Wanted
+from dagrun.journal.queue import QueueStatus, Wanted
 from dagrun.model.codec.event_codec import encode
 from dagrun.model.event import RunSuspended
 from dagrun.model.outcome import Status
@@ -48,10 +48,10 @@ async def at_work(journal: MemoryJournal) -> AsyncIterator[None]:
 
 async def set_aside(journal: MemoryJournal) -> None:
     """Let the run be stuck."""
-    tape = await journal.queue.claim(Wanted(pools=["mail"]))
-    assert tape is not None
-    tape.leave(QueueStanding.STUCK, "3 workers have ended while at it")
-    await tape.aclose()
+    run_log = await journal.queue.claim(Wanted(pools=["mail"]))
+    assert run_log is not None
+    run_log.leave(QueueStatus.STUCK, "3 workers have ended while at it")
+    await run_log.aclose()
 
 
 async def test_the_list_has_pool_and_owner() -> None:
@@ -92,15 +92,15 @@ async def test_an_order_does_not_wait_for_a_lease() -> None:
     """A worker has suspended the run, and ended before it let go of it: who cancels is told to come back, and why."""
     journal = MemoryJournal()
     client = await submitted(journal)
-    tape = await journal.queue.claim(Wanted(pools=["mail"]))
-    assert tape is not None
-    tape.append(encode(RunSuspended(2, 1.0, Status.CANCELLED, "its worker stops")))
-    await tape.durable()
+    run_log = await journal.queue.claim(Wanted(pools=["mail"]))
+    assert run_log is not None
+    run_log.append(encode(RunSuspended(2, 1.0, Status.CANCELLED, "its worker stops")))
+    await run_log.durable()
     with anyio.fail_after(60):  # of virtual time; the lease of a worker on another machine lasts 30 s
         refused = await client.post(f"/api/runs/{RUN}/cancel")
     assert refused.status_code == 409
     assert "try again" in refused.json()["error"]
-    await tape.aclose()
+    await run_log.aclose()
     assert (await client.post(f"/api/runs/{RUN}/cancel")).status_code == 202
 
 

@@ -21,7 +21,7 @@ from dagrun.checks.checked_plan import Ask, CheckedStep
 from dagrun.checks.flow.labels import PLANNED, Author, Define, FlowLabels, argument_references, condition_references
 from dagrun.checks.flow.sources import ToolFlow
 from dagrun.errors import Problem
-from dagrun.model.flow.marks import Crossing
+from dagrun.model.flow.marks import FlowViolation
 from dagrun.model.reference import Reference, Template
 from dagrun.model.toolbox import AnyTool
 
@@ -260,5 +260,5 @@ def _asks(labels: FlowLabels, tool: AnyTool, found: list[Found]) -> Iterator[Ask
             yield Ask(crossing.reason, crossing=crossing)
 
 
-def _crossing(labels: FlowLabels, found: Found, tool: str) -> Crossing:
-    return Crossing(tool, found.sentence, labels.rules.flow.unless)
+def _crossing(labels: FlowLabels, found: Found, tool: str) -> FlowViolation:
+    return FlowViolation(tool, found.sentence, labels.rules.flow.unless)

@@ -89,7 +89,7 @@ def prompt(*, goal: str, inputs: tuple[str, ...], kind: Kind, texts: bool, as_js
       dagrun prompt --tools my_tools --kind replan
       dagrun prompt --texts > prompts.toml
     """
-    from dagrun.cli.jobs.overheard_prompt import show_prompt, show_texts
+    from dagrun.cli.jobs.prompt_preview import show_prompt, show_texts
 
     configuration = configure(flags)
     with data_output() as data:

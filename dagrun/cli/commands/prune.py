@@ -15,7 +15,7 @@ from dagrun.cli.table_command import command
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
 from dagrun.errors import JournalError, shorten
-from dagrun.observe.run_standing import Stand
+from dagrun.observe.run_standing import RunState
 
 _DAY: Final = 86_400.0
 
@@ -46,9 +46,9 @@ class _Choice:
             why = "old"
         else:
             return False, ""
-        if standing.stand is Stand.RUNNING:
+        if standing.stand is RunState.RUNNING:
             return False, f"kept: {standing.text}"
-        if standing.stand is Stand.DAMAGED and not self.is_forced:
+        if standing.stand is RunState.DAMAGED and not self.is_forced:
             return False, "kept: it is damaged, and may be wanted to find out why; --force deletes it"
         if standing.is_resumable and not self.is_forced:
             return False, f"kept: it can go on ({shorten(standing.text)}); --force deletes it"

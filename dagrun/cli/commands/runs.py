@@ -10,14 +10,14 @@ from dagrun.cli.records.queued_runs import advice_lines, listed_runs, queue_dict
 from dagrun.cli.records.resume_command import label, where_is
 from dagrun.cli.records.run_records import open_records
 from dagrun.cli.records.run_standings import Known
-from dagrun.cli.records.run_words import what, when
+from dagrun.cli.records.run_titles import what, when
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns, columns_of
 from dagrun.errors import shorten, visible
 from dagrun.observe.line_breaks import wrap_words
-from dagrun.observe.run_standing import Stand
+from dagrun.observe.run_standing import RunState
 
 _HEAD: Final = ("run", "began", "steps", "what", "where it stands")
 _WHAT: Final = 40  # characters
@@ -52,7 +52,7 @@ def runs(*, standing: str, as_json: bool, **flags: Any) -> int:
             data.text(f"no {standing + ' ' if standing else ''}runs in {visible(records.where)}")
         else:
             data.text("\n".join([*_lines(found, width), *map(visible, advice_lines(found, where))]))
-    return int(any(known.standing.stand is Stand.DAMAGED for known in found))
+    return int(any(known.standing.stand is RunState.DAMAGED for known in found))
 
 
 def _dict(known: Known, where: Sequence[str]) -> dict[str, Any]:

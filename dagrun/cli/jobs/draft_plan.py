@@ -24,7 +24,7 @@ from dagrun.model.patch import Add
 from dagrun.model.plan import Step
 from dagrun.model.planner import Brief, Planner, RevisedBy, rungs_of
 from dagrun.model.usage import ModelUse
-from dagrun.planners.ladder import Ladder
+from dagrun.planners.fallback_chain import FallbackChain
 from dagrun.runtime.backend import loop_options
 
 # These events are not shown: without a run, a refused draft does not end the planning, and no step is cancelled.
@@ -110,7 +110,7 @@ class PlanDraft:
         if hasattr(self.planner, "plan"):  # it has its plan at hand, and streams no steps
             return self.planner
         rungs = [replace(rung, planner=_Watched(rung.planner, self.steps, display)) for rung in rungs_of(self.planner)]
-        return rungs[0].planner if len(rungs) == 1 else Ladder(*rungs)
+        return rungs[0].planner if len(rungs) == 1 else FallbackChain(*rungs)
 
     def _stopper(self, scope: anyio.CancelScope, signals: Interrupts, display: Display) -> Callable[[int], object]:
         """Return what the first signal does."""

@@ -21,7 +21,7 @@ from dagrun.journal.postgres.journal import PostgresJournal
 from dagrun.journal.private_folders import keep_private
 
 if TYPE_CHECKING:
-    from dagrun.journal.queue import QueuedRun, QueueStanding
+    from dagrun.journal.queue import QueuedRun, QueueStatus
     from dagrun.model.journal import Held, Line
 
 _AT_A_TIME: Final = 100  # records that are read while others are shown
@@ -98,7 +98,7 @@ class DatabaseRecords(Records):
                 tasks.start_soon(read, held.run_id)
         return found
 
-    def queued(self, standings: Collection[QueueStanding] = ()) -> list[QueuedRun]:
+    def queued(self, standings: Collection[QueueStatus] = ()) -> list[QueuedRun]:
         """Return the submitted runs; see `Records.queued`."""
         return wait(lambda: self._journal.queue.runs(standings))
 

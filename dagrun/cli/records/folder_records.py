@@ -19,7 +19,7 @@ from dagrun.model.journal import Held
 
 if TYPE_CHECKING:
     from dagrun.decide.durations import Durations
-    from dagrun.journal.queue import QueuedRun, QueueStanding
+    from dagrun.journal.queue import QueuedRun, QueueStatus
     from dagrun.journal.sqlite.journal import SQLiteJournal
     from dagrun.model.journal import Line
 
@@ -88,7 +88,7 @@ class FolderRecords(Records):
             except (JournalDamaged, JournalFailed) as error:
                 yield Held(name), error
 
-    def queued(self, standings: Collection[QueueStanding] = ()) -> list[QueuedRun]:
+    def queued(self, standings: Collection[QueueStatus] = ()) -> list[QueuedRun]:
         """Return no run: none is submitted to a folder."""
         return []
 

@@ -9,7 +9,7 @@ from dagrun.api.replaying import Replayed
 from dagrun.cli.records.next_steps import answer_command
 from dagrun.cli.records.resume_command import command_again, label, quoted, where_is
 from dagrun.cli.records.run_records import open_records
-from dagrun.cli.records.run_words import what, when
+from dagrun.cli.records.run_titles import what, when
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, is_ascii, printable, to_json
@@ -19,9 +19,9 @@ from dagrun.graph.figures import RunFigures
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.toolbox import hint
 from dagrun.model.value import Stored, Unavailable, decode
-from dagrun.observe.chronicle import Entry, RecordedAnswer, answers, chronicle
 from dagrun.observe.line_breaks import wrap_words
-from dagrun.observe.run_standing import Stand, Standing, standing_of
+from dagrun.observe.narrative import Entry, RecordedAnswer, answers, chronicle
+from dagrun.observe.run_standing import RunOverview, RunState, standing_of
 from dagrun.observe.run_summary import count_events
 from dagrun.observe.summary import spending_words
 from dagrun.observe.timeline import read_timeline, timeline_page
@@ -122,7 +122,7 @@ def _answers_hint(said: list[RecordedAnswer]) -> list[str]:
     return ["", f"{count} answer{'s' * (count != 1)} of models on record: --answers shows all of it"] if said else []
 
 
-def _head(standing: Standing, past: Replayed) -> list[str]:
+def _head(standing: RunOverview, past: Replayed) -> list[str]:
     opening = past.opening
     used = RunFigures(past.graph).used
     facts = {
@@ -186,10 +186,10 @@ def _short(value: Any) -> str:
     return shorten(to_json(value), _MAX_VALUE)
 
 
-def _next(standing: Standing, past: Replayed, where: list[str]) -> list[str]:
+def _next(standing: RunOverview, past: Replayed, where: list[str]) -> list[str]:
     """Return the next steps: commands as they are on record, which are only shown, and never executed."""
     lines: list[str] = []
-    if standing.stand in (Stand.RUNNING, Stand.WAITING, Stand.INTERRUPTED):
+    if standing.stand in (RunState.RUNNING, RunState.WAITING, RunState.INTERRUPTED):
         for question in past.pending:
             lines += [f"open: {shorten(question.text)}", f"  {answer_command(past.run_id, question, where)}"]
     again = label(past.opening.labels, "again")
@@ -199,11 +199,11 @@ def _next(standing: Standing, past: Replayed, where: list[str]) -> list[str]:
     return ["", *map(printable, lines)] if lines else []
 
 
-def _can_be_retried(standing: Standing) -> bool:
-    return standing.stand is Stand.ENDED and standing.status != "succeeded"
+def _can_be_retried(standing: RunOverview) -> bool:
+    return standing.stand is RunState.ENDED and standing.status != "succeeded"
 
 
-def _as_dict(standing: Standing, past: Replayed, entries: list[Entry], step: str | None) -> dict[str, Any]:
+def _as_dict(standing: RunOverview, past: Replayed, entries: list[Entry], step: str | None) -> dict[str, Any]:
     used = RunFigures(past.graph).used
     return {
         "schema_version": SCHEMA_VERSION,

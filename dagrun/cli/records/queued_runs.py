@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.cli.records.resume_command import command_again, quoted
 from dagrun.cli.records.run_standings import Known, listed
-from dagrun.cli.records.run_words import when
+from dagrun.cli.records.run_titles import when
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
-from dagrun.observe.run_standing import Stand
+from dagrun.observe.run_standing import RunState
 
 if TYPE_CHECKING:
     from dagrun.cli.records.record_place import Records
     from dagrun.journal.queue import QueuedRun
 
-# As `dagrun.journal.queue.QueueStanding`, which loads pydantic; a test compares them.
+# As `dagrun.journal.queue.QueueStatus`, which loads pydantic; a test compares them.
 STANDINGS: Final = ("queued", "running", "waiting", "ended", "stuck", "unreadable")
 _MOST_ADVICE: Final = 10  # runs
 
@@ -57,7 +57,7 @@ def _stands(known: Known) -> str:
 def standing_words(known: Known) -> str:
     """Return where a run stands in a sentence: in the queue, if it was submitted, and by its record."""
     row, standing = known.queue, known.standing
-    if row is None or standing.stand is Stand.DAMAGED:
+    if row is None or standing.stand is RunState.DAMAGED:
         return standing.text
     pool = f"pool {row.ticket.pool}"
     facts = [pool] if row.standing != "queued" else []
@@ -71,7 +71,7 @@ def standing_words(known: Known) -> str:
             text = f"queued in {pool}, not before {when(begin)}" if begin > time.time() else text
         case "stuck" | "unreadable":
             text = f"{row.standing}{since}: {row.reason}"
-        case "running" if standing.stand is not Stand.RUNNING:
+        case "running" if standing.stand is not RunState.RUNNING:
             text = "its worker has ended; the next one takes it over when the lease has expired"
         case _:
             text = standing.text
@@ -104,7 +104,7 @@ def advice_lines(found: Sequence[Known], where: Sequence[str]) -> Iterator[str]:
 
 def open_row(records: Records, run_id: str) -> QueuedRun | None:
     """Return where a run stands in the queue; `None` if it was not submitted, or has ended."""
-    from dagrun.journal.queue import QueueStanding
+    from dagrun.journal.queue import QueueStatus
 
-    still_open = [standing for standing in QueueStanding if standing is not QueueStanding.ENDED]
+    still_open = [standing for standing in QueueStatus if standing is not QueueStatus.ENDED]
     return next((row for row in records.queued(still_open) if row.run_id == run_id), None)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dagrun.api.replaying import Replayed
     from dagrun.decide.durations import Durations
     from dagrun.errors import JournalDamaged, JournalError
-    from dagrun.journal.queue import QueuedRun, QueueStanding
+    from dagrun.journal.queue import QueuedRun, QueueStatus
     from dagrun.model.event import Event
     from dagrun.model.journal import Held, Journal, Line
 
@@ -82,7 +82,7 @@ class Records(ABC):
         """
 
     @abstractmethod
-    def queued(self, standings: Collection[QueueStanding] = ()) -> list[QueuedRun]:
+    def queued(self, standings: Collection[QueueStatus] = ()) -> list[QueuedRun]:
         """Return the runs that were submitted to workers, and where each stands; all of them, or those of *standings*.
 
         Raises:
@@ -190,11 +190,11 @@ class Records(ABC):
         from dagrun.api.replaying import replayed
         from dagrun.journal.hash_chain import verify
         from dagrun.model.codec.event_codec import events_of
-        from dagrun.model.journal import FollowsRecords
+        from dagrun.model.journal import SupportsFollow
         from dagrun.model.redaction.records import shown_events
 
         journal = self.journal
-        if not isinstance(journal, FollowsRecords):
+        if not isinstance(journal, SupportsFollow):
             raise damage
         lines, _ = verify(run_id, wait(lambda: journal.rows_after(run_id, 0)))
         good = [line for line in lines if line.seq < damage.seq]

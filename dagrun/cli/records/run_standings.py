@@ -14,7 +14,7 @@ from dagrun.cli.records.folder_records import FolderRecords
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
 from dagrun.journal import standing_file
 from dagrun.journal.run_folder import RunPaths
-from dagrun.observe.run_standing import Stand, Standing, standing_of
+from dagrun.observe.run_standing import RunOverview, RunState, standing_of
 from dagrun.observe.run_summary import summary_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Known:
         queue: Where the run stands in the queue; `None` if it was not submitted, or nobody has looked.
     """
 
-    standing: Standing
+    standing: RunOverview
     fault: JournalError | None = None
     queue: QueuedRun | None = None
 
@@ -53,7 +53,7 @@ def listed(records: Records, without: Collection[str] = ()) -> list[Known]:
 
 def _kept(records: FolderRecords, run_id: str) -> Known | None:
     text = standing_file.read(RunPaths(records.place(run_id)))
-    kept = None if text is None else Standing.from_text(run_id, text)
+    kept = None if text is None else RunOverview.from_text(run_id, text)
     return None if kept is None else Known(kept)
 
 
@@ -106,7 +106,9 @@ def _known(held: Held, found: list[Line] | JournalError, reader: _Reader) -> Kno
     if isinstance(found, JournalError):
         return _unreadable(run_id, found)
     if not found:  # it is just beginning, or was killed while it began
-        return Known(Standing(run_id=run_id, stand=Stand.RUNNING if owner else Stand.EMPTY, owner=owner, records=0))
+        return Known(
+            RunOverview(run_id=run_id, stand=RunState.RUNNING if owner else RunState.EMPTY, owner=owner, records=0)
+        )
     try:
         return reader(held, found)
     except (JournalDamaged, JournalFailed) as error:
@@ -115,7 +117,7 @@ def _known(held: Held, found: list[Line] | JournalError, reader: _Reader) -> Kno
 
 def _unreadable(run_id: str, error: JournalError) -> Known:
     reason = f"record {error.seq}: {error.reason}" if isinstance(error, JournalDamaged) else str(error)
-    return Known(Standing(run_id=run_id, stand=Stand.DAMAGED, reason=shorten(reason)), fault=error)
+    return Known(RunOverview(run_id=run_id, stand=RunState.DAMAGED, reason=shorten(reason)), fault=error)
 
 
 def _counted(held: Held, lines: Sequence[Line]) -> Known:

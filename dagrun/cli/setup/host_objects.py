@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from dagrun.cli.setup.kept_servers import KeptServers
+from dagrun.cli.setup.shared_servers import KeptServers
 from dagrun.cli.setup.tool_modules import ConnectedToolbox, look_in
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten

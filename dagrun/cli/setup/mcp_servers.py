@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dagrun.cli.setup.kept_servers import KeptServers
 from dagrun.cli.setup.secrets import names_of_secrets, secret_named
 from dagrun.cli.setup.settings import Configuration
+from dagrun.cli.setup.shared_servers import KeptServers
 from dagrun.cli.setup.toml_files import check_fields, read_toml
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten

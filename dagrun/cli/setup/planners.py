@@ -139,9 +139,9 @@ def make_planner(configuration: Configuration, name: str) -> Planner:
     asked = {part == ANTHROPIC for part in names_in(name) if part in _ASK_MODELS}
     if len(asked) > 1 and configuration.settings.base_url is not None:
         raise BadInput("one address cannot be that of two providers: leave base_url out, or give a ladder MODULE:NAME")
-    from dagrun.planners.ladder import Ladder
+    from dagrun.planners.fallback_chain import FallbackChain
 
-    return Ladder(*(_make_one(configuration, part) for part in parts))
+    return FallbackChain(*(_make_one(configuration, part) for part in parts))
 
 
 def _make_one(configuration: Configuration, name: str) -> Planner:
@@ -241,7 +241,7 @@ def _stepwise(settings: Settings) -> Planner:
 
 
 def _ensemble(settings: Settings) -> Planner:
-    from dagrun.planners.ladder import EnsemblePlanner
+    from dagrun.planners.fallback_chain import EnsemblePlanner
     from dagrun.planners.model_planner import ModelPlanner
 
     _named(settings.fast_model, "--fast-model", "DAGRUN_FAST_MODEL")
@@ -250,7 +250,7 @@ def _ensemble(settings: Settings) -> Planner:
 
 
 def _person(settings: Settings) -> Planner:
-    from dagrun.planners.ladder import PersonPlanner
+    from dagrun.planners.fallback_chain import PersonPlanner
 
     return PersonPlanner()
 

@@ -23,7 +23,7 @@ RATE: Final = 100.0  # lines a second, beyond the burst
 _FORMATTER: Final = logging.Formatter()
 
 
-class Valve:
+class RateLimiter:
     """Writes lines as long as there are not too many, and counts the others.
 
     Args:
@@ -67,7 +67,7 @@ class Valve:
 class _Lines(io.RawIOBase):
     """Cuts written bytes into lines for a valve; the raw stream below a text stream."""
 
-    def __init__(self, valve: Valve, descriptor: int | None) -> None:
+    def __init__(self, valve: RateLimiter, descriptor: int | None) -> None:
         self._valve = valve
         self._descriptor = descriptor
         self._rest = b""
@@ -103,7 +103,7 @@ class _LogHandler(logging.Handler):
     and planners are not shown, because the table and the summary say them.
     """
 
-    def __init__(self, valve: Valve, *, is_verbose: bool) -> None:
+    def __init__(self, valve: RateLimiter, *, is_verbose: bool) -> None:
         super().__init__()
         self._valve = valve
         self._is_verbose = is_verbose
@@ -151,7 +151,7 @@ def guarded(write: Callable[[str], object], level: int = logging.WARNING) -> Ite
         write: Takes a line, in any thread.
         level: The least level of log records.
     """
-    valve = Valve(write)
+    valve = RateLimiter(write)
     raw = _Lines(valve, _descriptor())
     stream = io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)  # type: ignore[type-var]
     handler = _LogHandler(valve, is_verbose=level <= logging.INFO)

@@ -13,13 +13,13 @@ import anyio
 from dagrun.errors import CasesRefused
 from dagrun.evaluate.cases.case_file import CaseFile
 from dagrun.evaluate.cases.expectations import misses_of, objection_to
-from dagrun.evaluate.cases.fault_matrix import matrix_misses
+from dagrun.evaluate.cases.fault_matrix import fault_matrix_failures
 from dagrun.evaluate.cases.figures import Figures, figures_of
-from dagrun.evaluate.cases.gates import GateResult, failing_newcomers, judge_gate, regressions
+from dagrun.evaluate.cases.gates import GateResult, judge_gate, new_failing_cases, regressions
 from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases
 from dagrun.evaluate.cases.read_file import find_files
 from dagrun.evaluate.cases.stand_in_world import Bend
-from dagrun.evaluate.cases.trial import Trial, carry_out
+from dagrun.evaluate.cases.trial import CaseRun, carry_out
 from dagrun.testing.virtual_clock import run_virtual
 
 SCHEMA_VERSION = 1
@@ -36,7 +36,7 @@ class CaseResult:
     """
 
     ready: ReadyCase
-    trials: list[Trial] = field(default_factory=list)
+    trials: list[CaseRun] = field(default_factory=list)
     cells: int = 0
 
     @property
@@ -103,7 +103,7 @@ class FileResult:
             cases = [case.as_dict() for case in self.cases]
             self.regressions = regressions(figures, cases, baseline)
             if not gate:
-                self.regressions += failing_newcomers(cases, baseline)
+                self.regressions += new_failing_cases(cases, baseline)
 
     @property
     def holds(self) -> bool:
@@ -190,7 +190,7 @@ def _files_of(baseline: dict[str, Any] | None) -> dict[str, Any]:
     return files
 
 
-async def _bent(ready: ReadyCase, bend: Bend) -> Trial:
+async def _bent(ready: ReadyCase, bend: Bend) -> CaseRun:
     return await carry_out(ready.means, replace(ready.world(), bend=bend), ready.case.seed)
 
 
@@ -206,7 +206,7 @@ def run_case(ready: ReadyCase) -> CaseResult:
             result.trials.append(trial)
         if ready.case.faults is not None:
             good = result.trials[0]
-            result.cells, misses = await matrix_misses(good, partial(_bent, ready))
+            result.cells, misses = await fault_matrix_failures(good, partial(_bent, ready))
             good.misses += misses
         return result
 

@@ -22,12 +22,12 @@ from dagrun.evaluate.cases.case_file import (
 )
 from dagrun.evaluate.cases.matching import differences, fits, shown
 from dagrun.evaluate.cases.stand_in_world import StandInCall
-from dagrun.evaluate.cases.trial import Hung, Trial, end_of
+from dagrun.evaluate.cases.trial import CaseRun, Deadlocked, end_of
 from dagrun.evaluate.plan_shape import plain_plan
 from dagrun.model.outcome import Outcome, State
 from dagrun.model.plan import Plan, Step
 from dagrun.model.value import encode, to_json
-from dagrun.runtime.host_calls import PluginFailed, call_plugin
+from dagrun.runtime.plugin_calls import PluginFailed, call_plugin
 from dagrun.runtime.result import RunResult
 from dagrun.sources.foreign_schema import read_schema
 from dagrun.sources.schema_check import SchemaRules
@@ -36,7 +36,7 @@ JudgeAnswer = Callable[[Any], Awaitable[str]]
 _GRACE: Final = 1.0  # seconds in which a critic that is told to stop may clean up
 
 
-def misses_of(expected: Expectation, trial: Trial, objection: str = "") -> list[str]:
+def misses_of(expected: Expectation, trial: CaseRun, objection: str = "") -> list[str]:
     """Return the misses of a trial, one line each.
 
     Args:
@@ -48,7 +48,7 @@ def misses_of(expected: Expectation, trial: Trial, objection: str = "") -> list[
     return [*strange, *unmet_by(expected, trial, objection)]
 
 
-def unmet_by(expected: Expectation, trial: Trial, objection: str = "") -> list[str]:
+def unmet_by(expected: Expectation, trial: CaseRun, objection: str = "") -> list[str]:
     """Return the misses of an expectation alone; see `misses_of`, which also names unmatched calls."""
     misses: list[str] = []
     if trial.status in ("hung", "error") or (expected.status is not None and trial.status != expected.status):
@@ -67,7 +67,7 @@ def unmet_by(expected: Expectation, trial: Trial, objection: str = "") -> list[s
     return [*misses, *_ceilings(expected.ceilings, trial)]
 
 
-def _plan(expected: Mapping[str, Any], trial: Trial) -> Iterator[str]:
+def _plan(expected: Mapping[str, Any], trial: CaseRun) -> Iterator[str]:
     """Compare the plan that the planner wrote with the one that is expected, step by step."""
     found, wanted = plain_plan(trial.first_plan), plain_plan(Plan.model_validate(expected))
     yield from differences(found["output"], wanted["output"], "output of the plan")
@@ -174,7 +174,7 @@ def _patches(expected: PatchExpectation | None, patches: int) -> Iterator[str]:
         yield f"the plan is changed {patches} times, not at most {expected.at_most}"
 
 
-def _ceilings(expected: CeilingExpectation, trial: Trial) -> Iterator[str]:
+def _ceilings(expected: CeilingExpectation, trial: CaseRun) -> Iterator[str]:
     result = trial.result
     used: dict[str, float | None] = {
         "calls": len(trial.world.calls),
@@ -193,7 +193,7 @@ def _ceilings(expected: CeilingExpectation, trial: Trial) -> Iterator[str]:
             yield f"{name}: {amount:g} used, the ceiling is {ceiling:g}"
 
 
-async def objection_to(trial: Trial, judge: JudgeAnswer | None, critic: str | None) -> str:
+async def objection_to(trial: CaseRun, judge: JudgeAnswer | None, critic: str | None) -> str:
     """Return a critic's objection to the answer of a trial, or an empty text.
 
     A trial whose critic spins on a virtual clock is hung. A critic that waits has no limit: it may ask a server.
@@ -208,7 +208,7 @@ async def objection_to(trial: Trial, judge: JudgeAnswer | None, critic: str | No
     ask = partial(_ask, partial(judge, _answer_of(trial.result)))
     try:
         return await end_of(ask, f"the critic {critic}")
-    except Hung as error:
+    except Deadlocked as error:
         trial.status, trial.reason = "hung", str(error)
         return ""
 

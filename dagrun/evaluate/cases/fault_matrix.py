@@ -18,7 +18,7 @@ from pydantic_core import from_json
 from dagrun.errors import ValueRefused
 from dagrun.evaluate.cases.case_file import Act
 from dagrun.evaluate.cases.stand_in_world import Bend, StandInCall
-from dagrun.evaluate.cases.trial import Trial
+from dagrun.evaluate.cases.trial import CaseRun
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.effect import Effect
@@ -49,7 +49,7 @@ _STOPPED: Final = (Status.OVER_BUDGET, Status.ESCALATED, Status.CANCELLED, Statu
 
 
 @dataclass(slots=True)
-class Cell:
+class FaultCase:
     """One cell of the matrix.
 
     Attributes:
@@ -75,7 +75,7 @@ class Cell:
         return f"{self.tool} {self.fault} {self.when}"
 
 
-async def matrix_misses(good: Trial, play: Callable[[Bend], Awaitable[Trial]]) -> tuple[int, list[str]]:
+async def fault_matrix_failures(good: CaseRun, play: Callable[[Bend], Awaitable[CaseRun]]) -> tuple[int, list[str]]:
     """Make each tool that *good* has called fail with each fault; return the number of faults, and the broken promises.
 
     Args:
@@ -83,7 +83,7 @@ async def matrix_misses(good: Trial, play: Callable[[Bend], Awaitable[Trial]]) -
         play: Carries the case out once more, with stand-ins that are bent.
     """
     tools = dict.fromkeys(call.tool.name for call in good.world.calls if call.tool.name not in good.world.real)
-    cells = [Cell(tool, fault, when, set()) for tool in tools for fault in FAULTS for when in _WHENS]
+    cells = [FaultCase(tool, fault, when, set()) for tool in tools for fault in FAULTS for when in _WHENS]
     misses = []
     for cell in cells:
         bad = await play(cell.bend)
@@ -91,7 +91,7 @@ async def matrix_misses(good: Trial, play: Callable[[Bend], Awaitable[Trial]]) -
     return len(cells), misses
 
 
-def broken_promises(good: Trial, bad: Trial, hit: set[str]) -> Iterator[str]:
+def broken_promises(good: CaseRun, bad: CaseRun, hit: set[str]) -> Iterator[str]:
     """Yield the promises that a run with a fault has broken.
 
     Args:
@@ -113,7 +113,7 @@ def broken_promises(good: Trial, bad: Trial, hit: set[str]) -> Iterator[str]:
         yield from _changed_bystanders(good, bad, hit)
 
 
-def _by_key(trial: Trial) -> Iterator[tuple[str, list[StandInCall]]]:
+def _by_key(trial: CaseRun) -> Iterator[tuple[str, list[StandInCall]]]:
     """Yield the calls with effects, by idempotency key, except those of tools with ``reconcile``."""
     found: dict[str, list[StandInCall]] = {}
     for call in trial.world.calls:
@@ -122,14 +122,14 @@ def _by_key(trial: Trial) -> Iterator[tuple[str, list[StandInCall]]]:
     yield from found.items()
 
 
-def _repeated_effects(trial: Trial) -> Iterator[str]:
+def _repeated_effects(trial: CaseRun) -> Iterator[str]:
     for key, calls in _by_key(trial):
         for before, call in pairwise(calls):
             if before.may_have_applied:
                 yield f"step {call.step} calls {call.tool.name} again, whose last call may have had its effect ({key})"
 
 
-def _hidden_doubts(trial: Trial, graph: LiveGraph) -> Iterator[str]:
+def _hidden_doubts(trial: CaseRun, graph: LiveGraph) -> Iterator[str]:
     asked = (event.question for event in trial.events if isinstance(event, QuestionAsked))
     told = {question.step for question in asked if question.kind is Asked.EFFECT}  # people said what became of it
     for _, calls in _by_key(trial):
@@ -155,7 +155,7 @@ def _lost_elements(graph: LiveGraph) -> Iterator[str]:
             yield f"step {node.id} has {len(node.children)} elements, and its list has {len(listed)}"
 
 
-def _calls_after_errors(trial: Trial, graph: LiveGraph) -> Iterator[str]:
+def _calls_after_errors(trial: CaseRun, graph: LiveGraph) -> Iterator[str]:
     """A step was not skipped, though one that it waits for had failed and no default stood in."""
     for node in graph.planned():
         if node.state not in _BAD or _is_tolerated(node):
@@ -169,7 +169,7 @@ def _is_tolerated(node: Node) -> bool:
     return node.plan.step.on_failure in ("default", "skip") or node.children is not None
 
 
-def _untrue_status(trial: Trial, graph: LiveGraph) -> Iterator[str]:
+def _untrue_status(trial: CaseRun, graph: LiveGraph) -> Iterator[str]:
     bad = [node for node in graph.planned() if node.state in _BAD]
     unknown = [node.id for node in bad if node.state is State.UNKNOWN]
     if unknown and trial.status in (Status.SUCCEEDED, Status.FAILED):
@@ -181,7 +181,7 @@ def _untrue_status(trial: Trial, graph: LiveGraph) -> Iterator[str]:
         yield "the run has failed, though every step has succeeded"
 
 
-def _changed_bystanders(good: Trial, bad: Trial, hit: set[str]) -> Iterator[str]:
+def _changed_bystanders(good: CaseRun, bad: CaseRun, hit: set[str]) -> Iterator[str]:
     """Steps behind no broken call end as without the fault; and as soon, unless steps wait for each other's places."""
     assert good.result is not None
     assert bad.result is not None

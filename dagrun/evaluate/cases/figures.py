@@ -8,7 +8,7 @@ from statistics import mean
 from typing import Any, Final
 
 from dagrun.evaluate.cases.case_file import Case
-from dagrun.evaluate.cases.trial import Trial
+from dagrun.evaluate.cases.trial import CaseRun
 from dagrun.evaluate.intervals import Interval, quantile, rate_interval
 from dagrun.model.event import AttemptEnded
 from dagrun.model.outcome import State
@@ -80,7 +80,7 @@ AMOUNTS: Final = (
 RISING: Final = frozenset((*RATES, "escalation_f1"))  # higher is better
 
 
-def figures_of(trials: Sequence[tuple[Case, Trial]]) -> Figures:
+def figures_of(trials: Sequence[tuple[Case, CaseRun]]) -> Figures:
     """Return the figures of trials, each with its case."""
     found = [trial for _, trial in trials]
     passed = sum(trial.passed for trial in found)
@@ -114,14 +114,14 @@ def _mean(values: Iterable[float]) -> float | None:
     return mean(known) if known else None
 
 
-def _cost(trials: Sequence[Trial], passed: int) -> float | None:
+def _cost(trials: Sequence[CaseRun], passed: int) -> float | None:
     """Return the cost of all trials for each that succeeded; `None` if a part of it is not known."""
     costs = [0.0 if trial.result is None else trial.result.cost for trial in trials]
     known = [cost for cost in costs if cost is not None]
     return sum(known) / passed if passed and len(known) == len(costs) else None
 
 
-def _attempts(trials: Iterable[Trial]) -> Iterator[bool]:
+def _attempts(trials: Iterable[CaseRun]) -> Iterator[bool]:
     """Yield for each attempt whether it succeeded."""
     for trial in trials:
         for event in trial.events:
@@ -129,7 +129,7 @@ def _attempts(trials: Iterable[Trial]) -> Iterator[bool]:
                 yield event.outcome.state is State.SUCCEEDED
 
 
-def _escalations(trials: Iterable[tuple[Case, Trial]]) -> tuple[int, int, int]:
+def _escalations(trials: Iterable[tuple[Case, CaseRun]]) -> tuple[int, int, int]:
     """Return how often a person was needed and should have been, was and should not have been, should and was not."""
     right = wrong = missed = 0
     for case, trial in trials:

@@ -117,7 +117,7 @@ def _worse_cases(cases: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any]
             yield f"case {case['id']} passed in the baseline, and does not now"
 
 
-def failing_newcomers(cases: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any]) -> list[str]:
+def new_failing_cases(cases: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any]) -> list[str]:
     """Return which cases are not in the baseline and do not pass whole, a line each: nothing else would judge them."""
     known = baseline.get("cases", {})
     new = [case for case in cases if case["id"] not in known]

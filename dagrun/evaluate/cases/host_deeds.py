@@ -31,7 +31,7 @@ from dagrun.model.event import AttemptEnded, Event, QuestionAsked, Reviewed, Ste
 from dagrun.model.journal import Journal
 from dagrun.model.outcome import Status
 from dagrun.model.patch import Patch
-from dagrun.model.question import Answer, AnswerLetter, Question
+from dagrun.model.question import Answer, AnswerMessage, Question
 from dagrun.model.signature import explain
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
@@ -190,7 +190,7 @@ class _Host:
             if reply is None or reply.takes:
                 self._send_later(question, reply)
             elif (answer := await _said(reply, question)) is not None:
-                await journal.post(run_id, AnswerLetter.of(question.id, answer, key).model_dump_json().encode())
+                await journal.post(run_id, AnswerMessage.of(question.id, answer, key).model_dump_json().encode())
 
     async def attend(self, run: Run, todo: Sequence[_Deed]) -> RunResult:
         """Do the deeds while the run goes on; return its result."""

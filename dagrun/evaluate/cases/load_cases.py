@@ -22,7 +22,7 @@ from dagrun.evaluate.cases.host_deeds import patches_of
 from dagrun.evaluate.cases.planner_replies import PlayedPlanner
 from dagrun.evaluate.cases.read_file import read_file
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, must_fit, scripts_of, unknown_arguments
-from dagrun.evaluate.cases.trial import Means
+from dagrun.evaluate.cases.trial import TrialSettings
 from dagrun.model.effect import Effect
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Planner, must_be_planner
@@ -54,7 +54,7 @@ class ReadyCase:
     file: Path
     case: Case
     tools: Toolbox
-    means: Means
+    means: TrialSettings
     judge: AnswerJudge | None
     is_virtual: bool
 
@@ -172,7 +172,7 @@ class _Loader:
         judge = None if case.expect.critic is None else AnswerJudge(self._made(case.expect.critic, "review"))
         critics = [self._made(one, "review") for one in case.critics]
         patches_of(case.host)
-        means = Means(
+        means = TrialSettings(
             case=case,
             plan=self._plan(case, tools),
             policy=self._policy(case.policy),

@@ -46,12 +46,12 @@ _MAX_VIRTUAL: Final = 1e7  # virtual seconds, after which a run has hung: nothin
 _MAX_TURNS: Final = 500_000
 
 
-class Hung(Exception):
+class Deadlocked(Exception):
     """An awaited event never comes; the text has the reason."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Trial:
+class CaseRun:
     """A run of a case.
 
     Attributes:
@@ -122,7 +122,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class TrialSettings:
     """The configuration of a case's trials, except the stubs.
 
     Attributes:
@@ -160,8 +160,8 @@ class Means:
 
 
 async def carry_out(
-    means: Means, world: CaseWorld, seed: int, *, budget: Budget | None = None, **options: Any
-) -> Trial:
+    means: TrialSettings, world: CaseWorld, seed: int, *, budget: Budget | None = None, **options: Any
+) -> CaseRun:
     """Run a case once in its world; a run that never ends is noticed, if the clock is virtual.
 
     Args:
@@ -186,7 +186,7 @@ async def carry_out(
 
 async def observed(
     begin: Callable[[], Awaitable[RunResult]], world: CaseWorld, seed: int, events: list[Event]
-) -> Trial:
+) -> CaseRun:
     """Wait for a run, and return it as a trial, however it ends.
 
     Args:
@@ -197,15 +197,15 @@ async def observed(
     """
     try:
         result = await end_of(begin, "the run", _MAX_VIRTUAL if world.is_virtual else None)
-        return Trial(seed=seed, status=result.status, reason=result.reason, world=world, result=result, events=events)
-    except Hung as error:
-        return Trial(seed=seed, status="hung", reason=str(error), world=world, events=events)
+        return CaseRun(seed=seed, status=result.status, reason=result.reason, world=world, result=result, events=events)
+    except Deadlocked as error:
+        return CaseRun(seed=seed, status="hung", reason=str(error), world=world, events=events)
     except PlanRefused as error:
         text = "; ".join(map(str, error.problems[:3]))
-        return Trial(seed=seed, status="refused", reason=text, world=world, events=events)
+        return CaseRun(seed=seed, status="refused", reason=text, world=world, events=events)
     except DagrunError as error:
         reason = join_lines([str(error)], more=0)
-        return Trial(seed=seed, status="error", reason=reason, world=world, events=events)
+        return CaseRun(seed=seed, status="error", reason=reason, world=world, events=events)
 
 
 async def end_of(call: Callable[[], Awaitable[T]], who: str, most: float | None = None) -> T:
@@ -229,7 +229,7 @@ async def end_of(call: Callable[[], Awaitable[T]], who: str, most: float | None 
 
     with anyio.move_on_after(most) as scope, _bounded(end_spinning):
         return await call()
-    raise Hung(why)
+    raise Deadlocked(why)
 
 
 def _bounded(on_spin: Callable[[], object]) -> AbstractContextManager[None]:

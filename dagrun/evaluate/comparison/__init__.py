@@ -1,7 +1,7 @@
 """Variants of carrying out goals, compared: success, time, tokens, cost and drift, with intervals and verdicts.
 
-In: golden tasks that have a goal, and ways: planners, agents, policies. Out: a `WayComparison`: what came of each run,
-and for each pair of ways what can be told from the runs, or how many would be needed to tell.
+In: golden tasks that have a goal, and ways: planners, agents, policies. Out: a `VariantComparison`: what came of each
+run, and for each pair of ways what can be told from the runs, or how many would be needed to tell.
 
 Open `compare.py` first: it carries out the tasks by each way (`ways.py`), in pairs that share case, seed and world, and
 counts what served no goal (`drift.py`). `comparison.py` judges, and `comparison_text.py` writes. No figure is compared

@@ -15,11 +15,11 @@ from dagrun.errors import CasesRefused, ContractError, OverCeiling, shorten
 from dagrun.evaluate.cases.expectations import JudgeAnswer, misses_of, objection_to, unmet_by
 from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases, only_computes
 from dagrun.evaluate.cases.read_file import find_files
-from dagrun.evaluate.cases.trial import Trial
-from dagrun.evaluate.comparison.comparison import WayComparison
+from dagrun.evaluate.cases.trial import CaseRun
+from dagrun.evaluate.comparison.comparison import VariantComparison
 from dagrun.evaluate.comparison.differences import Sample
-from dagrun.evaluate.comparison.drift import idle_calls, repeated_calls, what_must_be_there
-from dagrun.evaluate.comparison.ways import Way, left_of
+from dagrun.evaluate.comparison.drift import repeated_calls, unused_calls, what_must_be_there
+from dagrun.evaluate.comparison.variants import RunVariant, left_of
 from dagrun.graph.budget import Budget
 from dagrun.graph.ledger import Ledger, ModelCall, Reservation
 from dagrun.llm.language_model import must_be_counts
@@ -36,7 +36,7 @@ _REACHED: Final = "the ceiling of the comparison is reached"
 
 def compare(
     paths: str | Path | Sequence[str | Path],
-    ways: Mapping[str, Way | Planner | Callable[[], Planner]],
+    ways: Mapping[str, RunVariant | Planner | Callable[[], Planner]],
     *,
     runs: int = 10,
     only: Sequence[str] = (),
@@ -44,7 +44,7 @@ def compare(
     max_tokens: int | None = None,
     host: CaseHost | None = None,
     tell: Callable[[str], None] = lambda text: None,
-) -> WayComparison:
+) -> VariantComparison:
     """Carry out golden tasks by several ways, and compare success, time, tokens, cost and drift.
 
     Every way carries out every case *runs* times, in the world of the case. Runs of one case with one seed are a pair;
@@ -53,7 +53,7 @@ def compare(
 
     Args:
         paths: Files of golden tasks, or folders of them. Cases that begin with a plan are left out.
-        ways: The ways by name, at least two: a `Way`, a planner, or a function that makes a planner.
+        ways: The ways by name, at least two: a `RunVariant`, a planner, or a function that makes a planner.
         runs: How often each way carries out each case.
         only: The ids of the cases that are wanted; empty for all.
         max_cost: What all runs together may cost, with the judges of answers (``expect.critic``). Before each call of a
@@ -85,7 +85,7 @@ class Comparing:
     def __init__(
         self,
         paths: str | Path | Sequence[str | Path],
-        ways: Mapping[str, Way | Planner | Callable[[], Planner]],
+        ways: Mapping[str, RunVariant | Planner | Callable[[], Planner]],
         *,
         runs: int = 10,
         only: Sequence[str] = (),
@@ -94,7 +94,9 @@ class Comparing:
         if len(ways) < 2:
             raise ContractError(f"a comparison needs two ways at least, and has {len(ways)}")
         must_be_counts("compare", runs=runs)
-        self._ways = {name: way if isinstance(way, Way) else Way(planner=way) for name, way in ways.items()}
+        self._ways = {
+            name: way if isinstance(way, RunVariant) else RunVariant(planner=way) for name, way in ways.items()
+        }
         given = host or CaseHost()
         if all(way.has_own for way in self._ways.values()):
             given = replace(given, make_planner=lambda name, model: StaticPlanner())  # no way uses that of a case
@@ -106,7 +108,7 @@ class Comparing:
         self._check(with_goals)
         self._check_real(with_goals)
         self._cases = list(map(self._timed, with_goals))
-        self.comparison = WayComparison(
+        self.comparison = VariantComparison(
             tuple(self._ways),
             tuple(ready.id for ready in self._cases),
             runs,
@@ -166,13 +168,13 @@ class Comparing:
     ) -> None:
         """Make the runs; see `compare`. An interruption leaves the runs before it in the comparison."""
         has_ceiling = max_cost is not None or max_tokens is not None
-        purse = _Purse(Budget(max_cost=max_cost, max_tokens=max_tokens) if has_ceiling else None)
+        purse = _SharedBudget(Budget(max_cost=max_cost, max_tokens=max_tokens) if has_ceiling else None)
         for is_virtual in (True, False):
             cases = [ready for ready in self._cases if ready.is_virtual is is_virtual]
             if cases and not self.comparison.stopped:
                 (run_virtual if is_virtual else anyio.run)(self._rounds, cases, purse, tell)
 
-    async def _rounds(self, cases: Sequence[ReadyCase], purse: _Purse, tell: Callable[[str], None]) -> None:
+    async def _rounds(self, cases: Sequence[ReadyCase], purse: _SharedBudget, tell: Callable[[str], None]) -> None:
         """Run each case once with every variant, then again, and so on, so that any prefix is balanced."""
         comparison = self.comparison
         for number, (place, ready) in product(range(comparison.runs), enumerate(cases)):
@@ -184,7 +186,7 @@ class Comparing:
             comparison.samples += sorted(comparison.unpaired, key=lambda run: comparison.ways.index(run.way))
             comparison.unpaired.clear()
 
-    async def _run(self, name: str, ready: ReadyCase, seed: int, purse: _Purse) -> bool:
+    async def _run(self, name: str, ready: ReadyCase, seed: int, purse: _SharedBudget) -> bool:
         """Carry out a case by a way; return whether that could be paid."""
         way, left = self._ways[name], purse.left
         if not all(left.values()):
@@ -231,7 +233,7 @@ def _turned(ways: Sequence[str], number: int) -> list[str]:
 
 
 @dataclass(slots=True)
-class _Purse:
+class _SharedBudget:
     """The common budget of all runs.
 
     Attributes:
@@ -305,7 +307,7 @@ class _JudgeCharge:
         self.meter.settle(self.reservation, tokens, cost)
 
 
-async def _sample(name: str, way: Way, ready: ReadyCase, trial: Trial, meter: _JudgeMeter) -> Sample:
+async def _sample(name: str, way: RunVariant, ready: ReadyCase, trial: CaseRun, meter: _JudgeMeter) -> Sample:
     """Compare a run with its expectations, and measure its usage and drift."""
     expected = ready.case.expect
     judge = None if ready.judge is None else partial(_judged, ready.judge, meter)
@@ -327,7 +329,7 @@ async def _sample(name: str, way: Way, ready: ReadyCase, trial: Trial, meter: _J
         cost=cost,
         planner_calls=trial.planner_calls,
         calls=len(trial.world.calls),
-        idle=0 if is_agent else idle_calls(ready.case, trial),
+        idle=0 if is_agent else unused_calls(ready.case, trial),
         repeated=repeated_calls(trial, is_agent=is_agent),
         stopped_early=is_early,
         misses=tuple(misses),
@@ -340,7 +342,7 @@ async def _judged(judge: JudgeAnswer, meter: _JudgeMeter, answer: Any) -> str:
     return await judge(answer)
 
 
-def _used(trial: Trial) -> tuple[int, float | None]:
+def _used(trial: CaseRun) -> tuple[int, float | None]:
     """Return the tokens and the cost of a run; without a result, the charges of its models."""
     if trial.result is not None:
         return trial.result.tokens, trial.result.cost

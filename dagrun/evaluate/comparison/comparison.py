@@ -1,4 +1,4 @@
-"""`WayComparison`: results per variant, and statistical differences per pair of variants."""
+"""`VariantComparison`: results per variant, and statistical differences per pair of variants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dagrun.errors import listing
 from dagrun.evaluate.cases.figures import PassRate
-from dagrun.evaluate.comparison.differences import AMOUNTS, SHARES, Pair, Sample, Versus, difference_of
+from dagrun.evaluate.comparison.differences import AMOUNTS, SHARES, Pair, PairwiseResult, Sample, difference_of
 from dagrun.evaluate.comparison.verdicts import verdict
 from dagrun.evaluate.intervals import CONFIDENCE
 from dagrun.model.usage import ModelUse
@@ -19,7 +19,7 @@ SCHEMA_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class WayFigures:
+class VariantFigures:
     """The figures of a way.
 
     Attributes:
@@ -55,7 +55,7 @@ class WayFigures:
 
 
 @dataclass(slots=True, repr=False)
-class WayComparison:
+class VariantComparison:
     """Runs of common cases with several variants.
 
     Attributes:
@@ -99,7 +99,7 @@ class WayComparison:
         """Return the runs of two ways that share case and seed."""
         return list(zip(self.of(first, case), self.of(second, case), strict=True))
 
-    def figures(self, way: str) -> WayFigures:
+    def figures(self, way: str) -> VariantFigures:
         """Return the figures of a way."""
         runs = self.of(way)
         passed = [run for run in runs if run.passed]
@@ -107,7 +107,7 @@ class WayComparison:
         known = [cost for cost in costs if cost is not None]
         has_cost = len(known) == len(costs)
         names = ("tokens", "planner_calls", "calls", "idle", "repeated")
-        return WayFigures(
+        return VariantFigures(
             len(runs),
             {name: PassRate(sum(map(holds, runs)), len(runs)) for name, holds in SHARES.items()},
             median(run.seconds for run in passed) if passed else None,
@@ -116,13 +116,13 @@ class WayComparison:
             has_cost,
         )
 
-    def versus(self) -> Iterator[Versus]:
+    def versus(self) -> Iterator[PairwiseResult]:
         """Yield the differences of each pair of variants, all cases together."""
         cases = max(1, len(self.cases))
         for first, second in combinations(self.ways, 2):
             pairs = self.pairs(first, second)
             told = {name: difference_of(pairs, name, self.confidence, cases) for name in (*SHARES, *AMOUNTS)}
-            yield Versus(first, second, len(pairs), told)
+            yield PairwiseResult(first, second, len(pairs), told)
 
     @property
     def verdicts(self) -> list[str]:
@@ -130,7 +130,7 @@ class WayComparison:
         return list(map(verdict, self.versus()))
 
     def __repr__(self) -> str:
-        return f"<{listing(f'WayComparison of {len(self.ways)} ways, {self.done} runs each', self.verdicts)}>"
+        return f"<{listing(f'VariantComparison of {len(self.ways)} ways, {self.done} runs each', self.verdicts)}>"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison as plain JSON, every run included."""

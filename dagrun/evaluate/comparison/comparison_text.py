@@ -11,15 +11,15 @@ from typing import Final
 
 from dagrun.errors import shorten, visible
 from dagrun.evaluate.cases.reports import cell, rate_text
-from dagrun.evaluate.comparison.comparison import WayComparison, WayFigures
-from dagrun.evaluate.comparison.differences import WayDifference, difference_of
+from dagrun.evaluate.comparison.comparison import VariantComparison, VariantFigures
+from dagrun.evaluate.comparison.differences import VariantDifference, difference_of
 from dagrun.evaluate.comparison.verdicts import MOST_SHOWN, times
 from dagrun.evaluate.intervals import CONFIDENCE
 
 _MOST_MISSES: Final = 3  # of a way
 
 
-def text_of(comparison: WayComparison, width: int = 80) -> str:
+def text_of(comparison: VariantComparison, width: int = 80) -> str:
     """Return the comparison as lines for people, no wider than *width* where words can be parted."""
     lines = _wrapped(_title(comparison), width)
     if comparison.stopped:
@@ -37,7 +37,7 @@ def text_of(comparison: WayComparison, width: int = 80) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def markdown_of(comparison: WayComparison) -> str:
+def markdown_of(comparison: VariantComparison) -> str:
     """Return the comparison as Markdown, for the summary of a job."""
     lines = [f"## {cell(_title(comparison))}", ""]
     if comparison.stopped:
@@ -53,7 +53,7 @@ def markdown_of(comparison: WayComparison) -> str:
 # Tables --------------------------------------------------------------------------------------------------------------
 
 
-def _title(comparison: WayComparison) -> str:
+def _title(comparison: VariantComparison) -> str:
     cases, clock = len(comparison.cases), "on a virtual clock" if comparison.is_virtual else "in real time"
     counts = f"{len(comparison.ways)} ways, {cases} case{'s' * (cases != 1)}"
     left_out = len(comparison.left_out)
@@ -61,13 +61,13 @@ def _title(comparison: WayComparison) -> str:
     return f"{counts}{note}, {comparison.runs} run{'s' * (comparison.runs != 1)} of each by each, {clock}"
 
 
-def _unpaired(comparison: WayComparison) -> str:
+def _unpaired(comparison: VariantComparison) -> str:
     count = len(comparison.unpaired)
     made = f"{comparison.done} runs of each way are counted"
     return f"; {made}, and {count} of an unfinished round {'is' if count == 1 else 'are'} not" if count else f"; {made}"
 
 
-def _figures(comparison: WayComparison) -> tuple[list[str], list[list[str]]]:
+def _figures(comparison: VariantComparison) -> tuple[list[str], list[list[str]]]:
     found = [comparison.figures(way) for way in comparison.ways]
     rows = [
         ["success", *(rate_text(one.shares["success"]) for one in found)],
@@ -83,13 +83,13 @@ def _figures(comparison: WayComparison) -> tuple[list[str], list[list[str]]]:
     return ["", *(shorten(way, MOST_SHOWN) for way in comparison.ways)], rows
 
 
-def _cost(figures: WayFigures) -> str:
+def _cost(figures: VariantFigures) -> str:
     if figures.cost_per_success is not None:
         return f"{figures.cost_per_success:.4g}"
     return "-" if figures.has_cost else "not known"
 
 
-def _by_case(comparison: WayComparison) -> tuple[list[str], list[list[str]]]:
+def _by_case(comparison: VariantComparison) -> tuple[list[str], list[list[str]]]:
     """Return a row for each case: successes and median time of each way, and the ratio of times to the first way."""
     first = comparison.ways[0]
     rows = []
@@ -105,7 +105,7 @@ def _by_case(comparison: WayComparison) -> tuple[list[str], list[list[str]]]:
     return ["by case", *(shorten(way, MOST_SHOWN) for way in comparison.ways)], rows
 
 
-def _briefly(found: WayDifference) -> str:
+def _briefly(found: VariantDifference) -> str:
     assert found.value is not None
     low, high = found.interval
     ends = f"{times(low, '')} to {times(high, '')}" if isfinite(high) else "too few"
@@ -129,7 +129,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> It
         start = stop
 
 
-def _misses(comparison: WayComparison, way: str) -> Iterator[str]:
+def _misses(comparison: VariantComparison, way: str) -> Iterator[str]:
     """Yield the most frequent misses."""
     counts = Counter(miss for run in comparison.of(way) for miss in run.misses)
     name = shorten(way, MOST_SHOWN)
@@ -137,7 +137,7 @@ def _misses(comparison: WayComparison, way: str) -> Iterator[str]:
         yield f"{name} missed {count}x: {shorten(miss, 300)}"
 
 
-def _remark(comparison: WayComparison) -> str:
+def _remark(comparison: VariantComparison) -> str:
     wider = f"; between two ways, {100 * comparison.confidence:.1f} % each, so that those of one figure hold together"
     which = f" in the tables{wider}" if len(comparison.ways) > 2 else ""
     return (

@@ -1,4 +1,4 @@
-"""`WayDifference`: the difference of two variants in one figure, an interval, and the runs needed for a verdict."""
+"""`VariantDifference`: the difference of two variants in one figure, an interval, and the runs needed for a verdict."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ AMOUNTS: Final[Mapping[str, Callable[[Sample], float | None]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WayDifference:
+class VariantDifference:
     """How two ways differ in one figure.
 
     Attributes:
@@ -107,7 +107,7 @@ class WayDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Versus:
+class PairwiseResult:
     """The differences of a second variant from a first.
 
     Attributes:
@@ -120,10 +120,10 @@ class Versus:
     first: str
     second: str
     runs: int
-    differences: Mapping[str, WayDifference]
+    differences: Mapping[str, VariantDifference]
 
 
-def difference_of(pairs: Sequence[Pair], name: str, confidence: float, cases: int = 1) -> WayDifference:
+def difference_of(pairs: Sequence[Pair], name: str, confidence: float, cases: int = 1) -> VariantDifference:
     """Return how the second runs of pairs differ from the first.
 
     Args:
@@ -138,22 +138,22 @@ def difference_of(pairs: Sequence[Pair], name: str, confidence: float, cases: in
     both = [(amount(one), amount(other)) for one, other in pairs if one.passed and other.passed]
     ratios = sorted(_ratio(one, other) for one, other in both if one is not None and other is not None)
     if not ratios or len(ratios) < len(both):
-        return WayDifference(name=name, is_ratio=True, value=None, interval=(0.0, inf), pairs=0)
+        return VariantDifference(name=name, is_ratio=True, value=None, interval=(0.0, inf), pairs=0)
     value, (low, high) = median(ratios), median_interval(ratios, confidence)
     needed: float | None = 0  # as many as bound anything
     if len(ratios) >= fewest_for(confidence):
         needed = _needed(_log(value), _log(low), _log(high), len(ratios))
-    found = WayDifference(name=name, is_ratio=True, value=value, interval=(max(0.0, low), high), pairs=len(ratios))
+    found = VariantDifference(name=name, is_ratio=True, value=value, interval=(max(0.0, low), high), pairs=len(ratios))
     return _with_needed(found, needed, confidence, len(pairs) / len(ratios) / cases)
 
 
-def _difference_of_shares(pairs: Sequence[Pair], name: str, confidence: float, cases: int) -> WayDifference:
+def _difference_of_shares(pairs: Sequence[Pair], name: str, confidence: float, cases: int) -> VariantDifference:
     holds = SHARES[name]
     seen = [(holds(one), holds(other)) for one, other in pairs]
     first, second = seen.count((True, False)), seen.count((False, True))
     interval = paired_rates_interval(seen.count((True, True)), first, second, seen.count((False, False)), confidence)
     value = (second - first) / len(pairs) if pairs else None
-    found = WayDifference(name=name, is_ratio=False, value=value, interval=interval, pairs=len(pairs))
+    found = VariantDifference(name=name, is_ratio=False, value=value, interval=interval, pairs=len(pairs))
     return found if value is None else _with_needed(found, _needed(value, *interval, len(pairs)), confidence, 1 / cases)
 
 
@@ -173,7 +173,9 @@ def _needed(value: float, low: float, high: float, pairs: int) -> float | None:
     return None if not value or not isfinite(reach) else pairs * (reach / value) ** 2
 
 
-def _with_needed(found: WayDifference, pairs: float | None, confidence: float, runs_of_a_case: float) -> WayDifference:
+def _with_needed(
+    found: VariantDifference, pairs: float | None, confidence: float, runs_of_a_case: float
+) -> VariantDifference:
     if found.is_told or pairs is None:
         return found
     needed = max(pairs, fewest_for(confidence)) * runs_of_a_case

@@ -8,14 +8,14 @@ from math import inf
 from typing import Any
 
 from dagrun.evaluate.cases.case_file import CallExpectation, Case, Expectation
-from dagrun.evaluate.cases.trial import Trial
+from dagrun.evaluate.cases.trial import CaseRun
 from dagrun.model.event import AttemptEnded, DraftEnded, Reviewed, Spliced
 from dagrun.model.outcome import State
 from dagrun.model.reference import compile_template
 from dagrun.runtime.result import RunResult
 
 
-def idle_calls(case: Case, trial: Trial) -> int:
+def unused_calls(case: Case, trial: CaseRun) -> int:
     """Return how many calls succeeded in steps that nothing uses.
 
     A step is used if its tool has an effect; if the case expects it or its tool; if the answer, or a step that is used,
@@ -37,7 +37,7 @@ def idle_calls(case: Case, trial: Trial) -> int:
     return sum(call.has_returned and _outer(call.step) not in used for call in trial.world.calls)
 
 
-def _used_by_themselves(case: Case, trial: Trial, result: RunResult) -> Iterator[str]:
+def _used_by_themselves(case: Case, trial: CaseRun, result: RunResult) -> Iterator[str]:
     expected, steps, output = case.expect, result.plan.steps, result.plan.current.output
     wanted = {*expected.calls.must, *expected.calls.once, *expected.calls.args}
     wanted |= {tool for order in expected.calls.before for tool in order}
@@ -52,7 +52,7 @@ def _used_by_themselves(case: Case, trial: Trial, result: RunResult) -> Iterator
     yield from _before_the_last_change(trial)
 
 
-def _before_the_last_change(trial: Trial) -> Iterator[str]:
+def _before_the_last_change(trial: CaseRun) -> Iterator[str]:
     """Yield the steps with a call that ended before a planner changed its first plan for the last time."""
     ended: list[str] = []
     has_plan = False
@@ -72,7 +72,7 @@ def _outer(step: str) -> str:
     return step.partition("[")[0]
 
 
-def repeated_calls(trial: Trial, *, is_agent: bool) -> int:
+def repeated_calls(trial: CaseRun, *, is_agent: bool) -> int:
     """Return how many calls had been made before, with success and equal arguments.
 
     A look after a change is none: a call without an effect that is made again after one with an effect.

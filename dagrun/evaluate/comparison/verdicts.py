@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Final
 
 from dagrun.errors import shorten, visible
-from dagrun.evaluate.comparison.differences import Versus, WayDifference
+from dagrun.evaluate.comparison.differences import PairwiseResult, VariantDifference
 
 MOST_SHOWN: Final = 40  # characters of the name of a case or a way
 
@@ -23,7 +23,7 @@ _TOLD: Final = {
 }
 
 
-def verdict(versus: Versus) -> str:
+def verdict(versus: PairwiseResult) -> str:
     """Return the verdict on a pair of variants in a sentence; for success and time also a missing one."""
     first, second = (visible(shorten(name, MOST_SHOWN)) for name in (versus.first, versus.second))
     told = [_told(found) for name in _TOLD if (found := versus.differences[name]).is_told]
@@ -36,7 +36,7 @@ def verdict(versus: Versus) -> str:
     return f"{text}. No difference can be told from {runs} in {untold}." if untold else f"{text}."
 
 
-def _told(found: WayDifference) -> str:
+def _told(found: VariantDifference) -> str:
     low, high = found.interval
     value = found.value or 0.0
     if not found.is_ratio:
@@ -49,7 +49,7 @@ def _told(found: WayDifference) -> str:
     return f"{_TOLD[found.name][is_more]}, by {by}"
 
 
-def _untold(found: WayDifference) -> str:
+def _untold(found: VariantDifference) -> str:
     low, high = found.interval
     if found.value is None:
         return f"{found.name} (nothing to compare: no run of a case succeeded by both)"

@@ -16,7 +16,7 @@ from dagrun.evaluate.cases.case_file import Case, CaseFile
 from dagrun.evaluate.cases.expectations import misses_of
 from dagrun.evaluate.cases.recorded_case import recorded_case
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, scripts_of
-from dagrun.evaluate.cases.trial import Means, carry_out
+from dagrun.evaluate.cases.trial import TrialSettings, carry_out
 from dagrun.evaluate.learning.planned_runs import PlannedRun
 from dagrun.evaluate.replay.cassette import recorded_tools
 from dagrun.model.event import Event
@@ -114,7 +114,7 @@ def _must_pass(route: RouteFile, text: str, tools: Toolbox) -> None:
 
 async def _misses(route: RouteFile, case: Case, tools: Toolbox) -> list[str]:
     assert isinstance(case.policy, Mapping | None)
-    means = Means(
+    means = TrialSettings(
         case=case,
         plan=None,
         policy=Policy.model_validate(case.policy or {}),

@@ -14,7 +14,7 @@ import anyio.to_thread
 from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunNotFound, shorten
 from dagrun.evaluate.metrics.measured_run import measured_run
 from dagrun.evaluate.metrics.metrics import Metrics, check_grouping, measure
-from dagrun.model.journal import Journal, MarksRecords
+from dagrun.model.journal import Journal, SupportsVersions
 from dagrun.observe.run_summary import RunSummary
 
 Instant = datetime | timedelta | float | None
@@ -69,7 +69,7 @@ class FiguresReader:
             return found
 
     async def _marks(self) -> Mapping[str, str]:
-        if isinstance(self._journal, MarksRecords):
+        if isinstance(self._journal, SupportsVersions):
             return await self._journal.marks()
         return dict.fromkeys((held.run_id for held in await self._journal.runs()), "")
 

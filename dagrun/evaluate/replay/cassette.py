@@ -30,8 +30,8 @@ from dagrun.model.journal import Journal, Line
 from dagrun.model.outcome import ErrorKind, Outcome, State
 from dagrun.model.patch import Patch
 from dagrun.model.plan import Step
-from dagrun.model.planner import Brief, RevisedBy, Rung
-from dagrun.model.question import AnswerLetter, Asked, Question
+from dagrun.model.planner import Brief, FallbackPlanner, RevisedBy
+from dagrun.model.question import AnswerMessage, Asked, Question
 from dagrun.model.secrets.secret import KEY
 from dagrun.model.tool import make_tool
 from dagrun.model.tool_context import ToolContext
@@ -183,15 +183,15 @@ class Cassette:
             goal = None if first.plan.steps else first.plan.goal
             facts = {"goal": goal, "run_id": self._run_id, "seed": first.seed, "inputs": decode(first.inputs)}
             return engine.start(first.plan if first.plan.steps else None, **facts, **given)
-        tape = await self.journal.create(self._run_id)
+        run_log = await self.journal.create(self._run_id)
         for line in self._lines[: len(heard.before)]:
-            tape.append(line.text)
-        await tape.durable()
-        await tape.aclose()
+            run_log.append(line.text)
+        await run_log.durable()
+        await run_log.aclose()
         key = await self.journal.answer_key(self._run_id)
         for end in (told[0] for told in heard.answers.values() if _is_of_person(told[0])):
             if end.at <= heard.events[0].at and end.answer is not None:  # its letter lay there
-                letter = AnswerLetter.of(end.question, end.answer, key)
+                letter = AnswerMessage.of(end.question, end.answer, key)
                 await self.journal.post(self._run_id, letter.model_dump_json().encode())
         return engine.resume(self._run_id, allow_differences=True, **given)
 
@@ -379,10 +379,10 @@ class Cassette:
     # The planner ------------------------------------------------------------------------------------------
 
     @property
-    def rungs(self) -> tuple[Rung, ...]:
-        """The planners of a fallback chain, if there was one; see `Ladder`."""
+    def rungs(self) -> tuple[FallbackPlanner, ...]:
+        """The planners of a fallback chain, if there was one; see `FallbackChain`."""
         return tuple(
-            Rung(_OneOfSeveral(self), name, min_confidence=0.0, tries=tries)
+            FallbackPlanner(_OneOfSeveral(self), name, min_confidence=0.0, tries=tries)
             for name, tries in self._heard.rungs.items()
         )
 

@@ -27,7 +27,7 @@ from dagrun.errors import ContractError
 from dagrun.evaluate.simulation.duration_model import DurationModel, read_duration, read_durations
 from dagrun.evaluate.simulation.failure_model import FailureModel, read_failures
 from dagrun.evaluate.simulation.policy_variants import policy_variants
-from dagrun.evaluate.simulation.simulated_plan import Luck, World, simulated
+from dagrun.evaluate.simulation.simulated_plan import RandomSource, World, simulated
 from dagrun.evaluate.simulation.simulation import Simulation, Variant
 from dagrun.model.outcome import Status
 from dagrun.model.policy import Policy
@@ -113,7 +113,7 @@ def simulate(
         learned_failures=learned_failures or {},
     )
     world.must_fit(checked)
-    rehearsal = _Rehearsal(world, Luck(seed), read_duration(people), inputs or {}, runs)
+    rehearsal = _SimulatedRuns(world, RandomSource(seed), read_duration(people), inputs or {}, runs)
     variants = []
     for varied in policy_variants(checked.policy, vary or {}):
         under = checked if varied.policy is checked.policy else _under(checked, varied.policy, inputs)
@@ -149,7 +149,7 @@ def _under(checked: CheckedPlan, policy: Policy, inputs: Inputs | None) -> Check
 
 
 @dataclass(frozen=True, slots=True)
-class _Rehearsal:
+class _SimulatedRuns:
     """Carries out the simulated runs of variants.
 
     Attributes:
@@ -161,7 +161,7 @@ class _Rehearsal:
     """
 
     world: World
-    luck: Luck
+    luck: RandomSource
     people: DurationModel
     inputs: Inputs
     runs: int

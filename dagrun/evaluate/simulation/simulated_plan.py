@@ -122,7 +122,7 @@ def _is_number(given: object, types: type | tuple[type, ...]) -> bool:
     return isinstance(given, types) and not isinstance(given, bool) and 0 <= cast(float, given) < inf
 
 
-class Luck:
+class RandomSource:
     """Draws the numbers of one run after the other.
 
     Args:
@@ -153,7 +153,7 @@ class Luck:
         return (one + 0.5) / _WHOLE, (other + 0.5) / _WHOLE
 
 
-def simulated(plan: CheckedPlan, world: World, luck: Luck, default_items: int) -> CheckedPlan:
+def simulated(plan: CheckedPlan, world: World, luck: RandomSource, default_items: int) -> CheckedPlan:
     """Return *plan* with tools that only take time.
 
     Args:
@@ -235,7 +235,7 @@ class _StandIns:
     """
 
     world: World
-    luck: Luck
+    luck: RandomSource
     outputs: Mapping[str, Any]
     shared: dict[tuple[Any, ...], AnyTool] = field(default_factory=dict)
 
@@ -264,7 +264,13 @@ class _StandIns:
 
 
 def _play(
-    luck: Luck, tool: str, model: DurationModel, failure: FailureModel | None, *, cost: float | None, output: Any
+    luck: RandomSource,
+    tool: str,
+    model: DurationModel,
+    failure: FailureModel | None,
+    *,
+    cost: float | None,
+    output: Any,
 ) -> Callable[..., Any]:
     """Return the function of a stub."""
 

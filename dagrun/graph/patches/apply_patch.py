@@ -9,12 +9,12 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.checks.checked_plan import CheckedStep
-from dagrun.graph.live_graph import LiveGraph, agree_to, freeze
+from dagrun.graph.live_graph import LiveGraph, freeze, mark_approved
 from dagrun.graph.longest_paths import Expected
 from dagrun.graph.node import Node
+from dagrun.graph.output_eviction import evict_after_splice
 from dagrun.graph.patches.edits import AnyEdit
 from dagrun.graph.plan_history import Revision
-from dagrun.graph.released_outputs import look_again_after_splice
 from dagrun.model.event import GoalChanged, Spliced, StepSettled
 from dagrun.model.outcome import State
 from dagrun.model.patch import Consequence
@@ -134,7 +134,7 @@ def splice(graph: LiveGraph, event: Spliced) -> None:
     """A patch is applied: all of it, at this instant."""
     patch: CheckedPatch = event.checked
     if graph.releasing is not None:
-        look_again_after_splice(graph, patch.steps, patch.leaving, changes_output=patch.changes_output)
+        evict_after_splice(graph, patch.steps, patch.leaving, changes_output=patch.changes_output)
     changing = [graph.nodes[id_] for id_ in (*patch.steps, *patch.leaving) if id_ in graph.nodes]
     graph.frontier.withdraw([node for node in changing if node.state is State.READY])  # `reassess` may push them again
     won = list(_edges_won(graph, patch))
@@ -164,7 +164,7 @@ def _note_questions(graph: LiveGraph, event: Spliced) -> None:
     for id_, why in event.guards.items():
         graph.nodes[id_].make_extra().guards = why
     if event.origin == "planner" and graph.has_plan and not graph.is_drafting:
-        agree_to(graph, [graph.nodes[id_] for id_ in patch.steps])
+        mark_approved(graph, [graph.nodes[id_] for id_ in patch.steps])
     if patch.guarded_tools:
         graph.guarded_tools = {**patch.guarded_tools, **graph.guarded_tools}
     if patch.flow is not None:
@@ -179,7 +179,7 @@ def _follow_anew(graph: LiveGraph, needs: Iterable[str], leaving: Iterable[str])
     elements = [node for id_ in leaving if (node := graph.nodes[id_]).parent is not None and not node.parent.is_gone]
     if not fans and not elements:
         return
-    from dagrun.graph.fans import element_changed, find_followers
+    from dagrun.graph.mapped_steps import element_changed, find_followers
 
     for fan in fans:
         find_followers(fan)

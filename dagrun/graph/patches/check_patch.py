@@ -15,8 +15,8 @@ from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.findings import WHOLE_PLAN, Findings
 from dagrun.checks.reference_sources import ReferenceSources
 from dagrun.errors import Problem
-from dagrun.graph.fans import goes_through, needed_source
 from dagrun.graph.live_graph import OF_ANOTHER, LiveGraph
+from dagrun.graph.mapped_steps import goes_through, needed_source
 from dagrun.graph.node import Node
 from dagrun.graph.order_labels import Cycle, Labels
 from dagrun.graph.patches import rules
@@ -25,13 +25,13 @@ from dagrun.graph.patches.edits import (
     Definitions,
     Edits,
     KnownIds,
-    Places,
+    ProblemPositions,
     check_released_answer,
     check_released_sources,
     is_over,
     waiting_after,
 )
-from dagrun.graph.patches.guards import PlanAfter, guards_forgotten, guards_lost
+from dagrun.graph.patches.guards import PlanAfter, missing_approvals, removed_approvals
 from dagrun.model.outcome import State
 from dagrun.model.patch import Consequence, Patch, rename_in_output, rename_in_step
 from dagrun.model.plan import Step
@@ -97,7 +97,7 @@ class Splicer:
         Returns:
             The patch to apply, or `None`; and all its problems, in the order of the edits.
         """
-        trial = _Trial(self, patch, origin, known)
+        trial = _PatchValidation(self, patch, origin, known)
         checked = trial.run()
         return checked, trial.findings.problems()
 
@@ -116,7 +116,7 @@ class Splicer:
         )
 
 
-class _Trial:
+class _PatchValidation:
     """The check of one patch.
 
     Args:
@@ -132,7 +132,7 @@ class _Trial:
         self.patch = patch
         self.origin = origin
         self.known = known
-        self.places = Places()
+        self.places = ProblemPositions()
         self.findings = Findings(self.places.name)
         self.edits: Edits
         self._changed: dict[str, tuple[int, Step]] = {}  # steps that keep their id, with their new definitions
@@ -173,8 +173,8 @@ class _Trial:
             output=output,
             written_output=self._written_output(),
             consequence=self._consequence(steps),
-            guards=guards_lost(after) if self._may_loosen() else {},
-            guarded_tools=guards_forgotten(after) if self._may_loosen() else {},
+            guards=removed_approvals(after) if self._may_loosen() else {},
+            guarded_tools=missing_approvals(after) if self._may_loosen() else {},
             effects=tuple(id_ for id_, _ in after.calls()) if self._may_loosen() and people_agree else (),
             flow=flow,
             freeze=freeze,
@@ -184,14 +184,14 @@ class _Trial:
         self, steps: dict[str, CheckedStep], order: Mapping[str, float], own: Mapping[str, int]
     ) -> FlowChange | None:
         """Check the flow of data across the trust boundary after the patch; *own* has the places of the new steps."""
-        from dagrun.graph.patches.flow_after import FlowTrial, flow_of  # here: few policies have a boundary
+        from dagrun.graph.patches.flow_after import FlowValidation, flow_of  # here: few policies have a boundary
 
         base = flow_of(self.graph)
         if base is None or self.findings.has_errors:
             return None
 
         edits = self.edits
-        trial = FlowTrial(
+        trial = FlowValidation(
             self.graph,
             base,
             steps,
@@ -206,7 +206,10 @@ class _Trial:
 
     def _check_freeze(self, after: PlanAfter, own: Mapping[str, int]) -> FreezeChange | None:
         """Check that the first plan has all calls of the patch; *own* has the places of the new steps."""
-        from dagrun.graph.patches.plan_freeze import FreezeChange, FreezeTrial  # here: few policies freeze the plan
+        from dagrun.graph.patches.plan_freeze import (  # here: few policies freeze the plan
+            FreezeChange,
+            FreezeValidation,
+        )
 
         if self.findings.has_errors:
             return None
@@ -216,7 +219,7 @@ class _Trial:
             return None
         named = self.edits.new.keys() | self.edits.rewired.keys()
         place_of = partial(self._place_of, own)
-        return FreezeTrial(after, named, place_of, self.findings, is_folding=self.splicer.is_folding).look()
+        return FreezeValidation(after, named, place_of, self.findings, is_folding=self.splicer.is_folding).look()
 
     def _place_of(self, own: Mapping[str, int], id_: str) -> int:
         """Return the place of a step for a problem; *own* has the places of the new steps."""

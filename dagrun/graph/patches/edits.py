@@ -26,7 +26,7 @@ AnyEdit = Add | Drop | Replace | Rewire
 STRIDE: Final = 1 << 20
 
 
-class Places:
+class ProblemPositions:
     """Places of problems in a patch, as numbers: the edits in their order, each followed by its own places."""
 
     def __init__(self) -> None:

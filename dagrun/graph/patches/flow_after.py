@@ -103,7 +103,7 @@ def take_over_authors(graph: LiveGraph, written: Mapping[str, Iterable[str]]) ->
             sources |= labels.rules.named(name, graph.plan.toolbox)
         labels.authors[id_] = Author(sources)
     nothing: Mapping[str, Node] = {}
-    trial = FlowTrial(graph, labels, {}, {}, frozenset(), nothing, order={}, place_of=lambda _: WHOLE_PLAN)
+    trial = FlowValidation(graph, labels, {}, {}, frozenset(), nothing, order={}, place_of=lambda _: WHOLE_PLAN)
     trial.follow([id_ for id_ in written if id_ in graph.nodes], Findings(), refuses=False).apply(graph)
 
 
@@ -135,7 +135,7 @@ class FlowChange:
 
 
 @dataclass(slots=True)
-class FlowTrial:
+class FlowValidation:
     """The plan as a patch would leave it.
 
     Attributes:

@@ -73,7 +73,7 @@ class PlanAfter:
                 yield node.id, node.plan
 
 
-def guards_lost(after: PlanAfter) -> dict[str, str]:
+def removed_approvals(after: PlanAfter) -> dict[str, str]:
     """Find the calls whose guards a patch of the planner takes away.
 
     Args:
@@ -96,7 +96,7 @@ def guards_lost(after: PlanAfter) -> dict[str, str]:
     return found
 
 
-def guards_forgotten(after: PlanAfter) -> dict[str, str]:
+def missing_approvals(after: PlanAfter) -> dict[str, str]:
     """Find how people look at calls that a patch takes out or changes: later calls of these tools are guarded alike.
 
     The call itself may need nobody any more, if a person has ended the pause; another call of the same tool does.

@@ -79,7 +79,7 @@ def calls_of_planner(graph: LiveGraph, brought: Collection[str]) -> dict[str, st
 
 
 @dataclass
-class FreezeTrial:
+class FreezeValidation:
     """A patch of a planner against the frozen plan.
 
     Attributes:

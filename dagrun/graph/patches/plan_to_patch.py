@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from dagrun.graph.fans import goes_through
 from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.mapped_steps import goes_through
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire, rename_in_output, rename_in_step

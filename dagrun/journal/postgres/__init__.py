@@ -5,7 +5,7 @@ Out: the records, checked against their hash chain, the row of the run, and the 
 announced by LISTEN and NOTIFY.
 
 Read first `journal.py`; then `loop_thread.py` (the thread with an asyncio loop in which everything here runs),
-`connections.py`, `statements.py` (tables and SQL), `tape.py`, `writer.py` and `lease_keeper.py`.
+`connections.py`, `statements.py` (tables and SQL), `run_log.py`, `writer.py` and `lease_keeper.py`.
 
 It never blocks the loop of the run, never writes a record twice, even if it sends one twice, and never shows a
 password.

@@ -23,6 +23,7 @@ from dagrun.journal.lease import this_process
 from dagrun.journal.postgres.connections import Connections
 from dagrun.journal.postgres.lease_keeper import LeaseKeeper
 from dagrun.journal.postgres.loop_thread import LoopThread
+from dagrun.journal.postgres.run_log import PostgresRunLog
 from dagrun.journal.postgres.statements import (
     Sql,
     answer_key_of,
@@ -36,8 +37,7 @@ from dagrun.journal.postgres.statements import (
     owner_text,
     post,
 )
-from dagrun.journal.postgres.tape import PostgresTape
-from dagrun.journal.postgres.writer import PostgresWriter, TakenRun, TapeClaim
+from dagrun.journal.postgres.writer import PostgresWriter, RunLogClaim, TakenRun
 from dagrun.journal.private_folders import keep_private
 from dagrun.journal.write_queue import Callback
 from dagrun.model.journal import Durability, Held, Line, StoredRow
@@ -65,14 +65,14 @@ class PostgresJournal(Readable):
     server that was put back to an older state; with *anchors* they notice both.
 
     When the server is away for a moment, records that were not acknowledged are sent again. Each is still written once,
-    as the server compares where the records end. After *patience* the tape fails.
+    as the server compares where the records end. After *patience* the run log fails.
 
     Args:
         dsn: The database: ``postgresql://user@host/database``. Its encoding must be UTF8.
         schema: The schema of the tables; both are made at the first use, unless they exist.
         durability: What an acknowledged record survives. ``power``: whatever the server survives, at least by its own
             disk. ``process``: the end of our process and of its machine, but not a crash of the server. That loses the
-            records that were acknowledged in the half second before, and the tape that is writing then fails.
+            records that were acknowledged in the half second before, and the run log that is writing then fails.
         lease_seconds: How long a process keeps a run after its last renewal, by the clock of the server, if it cannot
             be checked whether it lives. A process on this machine can.
         artifacts: A folder for the files of runs, shared by all processes that may resume them; `None` for none.
@@ -123,7 +123,7 @@ class PostgresJournal(Readable):
     ) -> None:
         await self.aclose()
 
-    async def create(self, run_id: str) -> PostgresTape:
+    async def create(self, run_id: str) -> PostgresRunLog:
         """Start the record of a new run.
 
         Raises:
@@ -131,9 +131,9 @@ class PostgresJournal(Readable):
             JournalFailed: The record cannot be written; the message says why.
         """
         check_run_id(run_id)
-        return await self._tape(run_id, partial(self._create, run_id, token_hex(16)))
+        return await self._run_log(run_id, partial(self._create, run_id, token_hex(16)))
 
-    async def open(self, run_id: str, *, steal: bool = False) -> PostgresTape:
+    async def open(self, run_id: str, *, steal: bool = False) -> PostgresRunLog:
         """Take over a run, to resume it: its former owner can no longer add records.
 
         A run is free if its owner has released it or has ended on this machine, or if its lease has expired.
@@ -144,7 +144,7 @@ class PostgresJournal(Readable):
             JournalDamaged: The records are not what was written.
             JournalFailed: The record cannot be written.
         """
-        return await self._tape(run_id, partial(self._open, run_id, token_hex(16), steal))
+        return await self._run_log(run_id, partial(self._open, run_id, token_hex(16), steal))
 
     async def read(self, run_id: str) -> list[Line]:
         """Return the records of a run, checked; its owner may add more meanwhile.
@@ -157,7 +157,7 @@ class PostgresJournal(Readable):
         return await self._ask(partial(self._read, run_id))
 
     async def rows_after(self, run_id: str, seq: int) -> list[StoredRow]:
-        """Return the records after record *seq*; see `FollowsRecords`.
+        """Return the records after record *seq*; see `SupportsFollow`.
 
         Raises:
             RunNotFound: There is no run of this name.
@@ -166,7 +166,7 @@ class PostgresJournal(Readable):
         return await self._ask(partial(self._rows_after, run_id, seq))
 
     async def marks(self) -> dict[str, str]:
-        """Return the number and digest of the last record of each run; see `MarksRecords`.
+        """Return the number and digest of the last record of each run; see `SupportsVersions`.
 
         Raises:
             JournalFailed: The runs cannot be read.
@@ -281,7 +281,7 @@ class PostgresJournal(Readable):
         return self._queue
 
     async def wait_after(self, run_id: str, seq: int, seconds: float) -> bool:
-        """Wait until the owner notifies of records of a run after *seq*; see `TellsRecords`.
+        """Wait until the owner notifies of records of a run after *seq*; see `SupportsNotify`.
 
         Raises:
             RunNotFound: There is no run of this name.
@@ -292,7 +292,7 @@ class PostgresJournal(Readable):
         return await Followers(self._access()).wait(run_id, seq, seconds)
 
     async def aclose(self) -> None:
-        """Close the connections. Tapes that are still open fail."""
+        """Close the connections. Run logs that are still open fail."""
         self._is_closed = True
         if self._loop_thread is not None:
             await self._loop_thread.aclose(self._connections.aclose)
@@ -308,7 +308,7 @@ class PostgresJournal(Readable):
             ask=self._ask,
             records=self._locked_records,
             new_files=self._new_files,
-            tape=self._tape_of,
+            run_log=self._run_log_of,
             keeper=self._started_keeper,
         )
 
@@ -323,17 +323,17 @@ class PostgresJournal(Readable):
         """Run *act* in the thread; it may be run twice, see `Connections.ask`."""
         return await self._thread().call(lambda: self._connections.ask(act))
 
-    async def _tape(self, run_id: str, take: Callable[[Connection], Awaitable[TakenRun]]) -> PostgresTape:
+    async def _run_log(self, run_id: str, take: Callable[[Connection], Awaitable[TakenRun]]) -> PostgresRunLog:
         # Reaching the server may take long, so it is done first, where it can be cancelled.
         await self._ask(_nothing)
-        # Taking the run cannot be cancelled: a cancellation would leave a run that is held and has no tape.
+        # Taking the run cannot be cancelled: a cancellation would leave a run that is held and has no run log.
         with anyio.CancelScope(shield=True):
             taken = await self._ask(take)
-        return self._tape_of(taken)
+        return self._run_log_of(taken)
 
-    def _tape_of(self, taken: TakenRun) -> PostgresTape:
+    def _run_log_of(self, taken: TakenRun) -> PostgresRunLog:
         claim, lines, _, key, _ = taken
-        return PostgresTape(
+        return PostgresRunLog(
             claim.run_id,
             self.durability,
             lines,
@@ -376,7 +376,7 @@ class PostgresJournal(Readable):
             row = await connection.fetchrow(self._sql.find, run_id)
             if row is None or row["claim"] != claim:
                 raise RunExists(f"there is a run '{run_id}' in this journal already; choose another id")
-            taken = TapeClaim(run_id, row["number"], row["token"], self._lease_seconds)
+            taken = RunLogClaim(run_id, row["number"], row["token"], self._lease_seconds)
             # Before the commit, so that no run is ever without its anchor.
             opened = await self._new_files(taken, [])
             key = await answer_key_of(connection, self._sql, run_id)
@@ -392,7 +392,7 @@ class PostgresJournal(Readable):
                 raise no_such_run(run_id)
             if not steal and row["claim"] != claim and is_held(row):
                 raise held_error(row)
-            taken = TapeClaim(run_id, row["number"], row["token"] + 1, self._lease_seconds)
+            taken = RunLogClaim(run_id, row["number"], row["token"] + 1, self._lease_seconds)
             lines = await self._locked_records(connection, row, taken)
             owner = this_process().encode()
             await connection.execute(self._sql.take, taken.number, taken.token, owner, claim, self._lease_seconds)
@@ -400,7 +400,7 @@ class PostgresJournal(Readable):
             left = await opened_from_queue(connection, self._sql, taken.number, lines)
         return taken, lines, await self._new_files(taken, lines), key, left
 
-    async def _locked_records(self, connection: Connection, row: Record, claim: TapeClaim) -> list[Line]:
+    async def _locked_records(self, connection: Connection, row: Record, claim: RunLogClaim) -> list[Line]:
         """Return the records of a run whose row is locked, for a new owner.
 
         Raises:
@@ -466,10 +466,10 @@ class PostgresJournal(Readable):
             return None
         return await anyio.to_thread.run_sync(anchor.read, self._anchors / run_id / "anchor")
 
-    async def _new_files(self, claim: TapeClaim, lines: Sequence[Line]) -> anchor.Anchor | None:
+    async def _new_files(self, claim: RunLogClaim, lines: Sequence[Line]) -> anchor.Anchor | None:
         return await anyio.to_thread.run_sync(self._make_files, claim, lines)
 
-    def _make_files(self, claim: TapeClaim, lines: Sequence[Line]) -> anchor.Anchor | None:
+    def _make_files(self, claim: RunLogClaim, lines: Sequence[Line]) -> anchor.Anchor | None:
         for folder in (self._anchors, self._artifacts):
             if folder is not None:
                 run_folder.make_root(folder)

@@ -17,17 +17,17 @@ from dagrun.journal.base import check_run_id, new_answer_key, no_such_run
 from dagrun.journal.hash_chain import Chain
 from dagrun.journal.lease import this_process
 from dagrun.journal.postgres.queue_statements import release
+from dagrun.journal.postgres.run_log import PostgresRunLog
 from dagrun.journal.postgres.statements import make_queue, owner_text
-from dagrun.journal.postgres.tape import PostgresTape
-from dagrun.journal.postgres.writer import TapeClaim
+from dagrun.journal.postgres.writer import RunLogClaim
 from dagrun.journal.queue import (
     LATEST,
-    Departure,
+    ClaimBackoff,
     Entry,
-    PutOffs,
     QueuedRun,
-    QueueStanding,
+    QueueStatus,
     QueueTicket,
+    Release,
     Wanted,
     ended_at_it,
     left_out,
@@ -63,16 +63,16 @@ class JournalAccess:
         ask: Runs something with a connection, in the thread of the journal; perhaps twice.
         records: Returns the records of a run whose row is locked, for a new owner.
         new_files: Makes the files of a run beside the database.
-        tape: Makes the tape of a run that was taken.
+        run_log: Makes the run log of a run that was taken.
         keeper: Returns what listens; only in the thread.
     """
 
     sql: Sql
     seconds: float
     ask: _Ask
-    records: Callable[[Connection, Record, TapeClaim], Awaitable[list[Line]]]
-    new_files: Callable[[TapeClaim, Sequence[Line]], Awaitable[Anchor | None]]
-    tape: Callable[[TakenRun], PostgresTape]
+    records: Callable[[Connection, Record, RunLogClaim], Awaitable[list[Line]]]
+    new_files: Callable[[RunLogClaim, Sequence[Line]], Awaitable[Anchor | None]]
+    run_log: Callable[[TakenRun], PostgresRunLog]
     keeper: Callable[[], LeaseKeeper]
 
 
@@ -91,7 +91,7 @@ class PostgresQueue:
         self._journal = journal
         self._sql = journal.sql.queue
         self._is_there = False
-        self._put_off = PutOffs()  # used in the thread of the journal only
+        self._put_off = ClaimBackoff()  # used in the thread of the journal only
         self._left_builds: tuple[str, ...] = ()
         self._leave_next = 0.0
 
@@ -126,7 +126,7 @@ class PostgresQueue:
         if not is_new:
             raise RunExists(f"there is a run '{run_id}' in this journal already; choose another id")
 
-    async def claim(self, wanted: Wanted) -> PostgresTape | None:
+    async def claim(self, wanted: Wanted) -> PostgresRunLog | None:
         """Take over one claimable run; see `RunQueue.claim`."""
         claim, may_have_taken = token_hex(16), False
         failure: JournalFailed | None = None
@@ -142,7 +142,7 @@ class PostgresQueue:
             with anyio.CancelScope(shield=True):
                 taken = await self._ask(act)
                 if isinstance(taken, tuple):
-                    return self._journal.tape(taken)
+                    return self._journal.run_log(taken)
             if isinstance(taken, JournalFailed):
                 failure = taken  # of its own files, perhaps: the others go on
             elif taken is None and failure is not None:
@@ -174,7 +174,7 @@ class PostgresQueue:
             for keeper in keepers:
                 keeper.unlisten(notify)
 
-    async def runs(self, standings: Collection[QueueStanding] = ()) -> list[QueuedRun]:
+    async def runs(self, standings: Collection[QueueStatus] = ()) -> list[QueuedRun]:
         """Return the submitted runs; see `RunQueue.runs`."""
         others = left_out(standings)
         rows = await self._ask(lambda connection: connection.fetch(self._sql.list, others))
@@ -205,7 +205,7 @@ class PostgresQueue:
         async with connection.transaction():
             if await connection.fetch(self._sql.submit, *values):
                 # Before the commit, so that no run is ever without its anchor, and no other run loses its own.
-                opened = await self._journal.new_files(TapeClaim(run_id, 0, 1, 0.0), [line])
+                opened = await self._journal.new_files(RunLogClaim(run_id, 0, 1, 0.0), [line])
                 if opened is not None:
                     opened.close()
                 return True
@@ -237,7 +237,7 @@ class PostgresQueue:
             try:
                 if takeovers > wanted.max_takeovers:
                     return await self._set_aside(connection, row, ended_at_it(row["takeovers"]))
-                taken = TapeClaim(row["run_id"], row["number"], row["token"] + 1, journal.seconds)
+                taken = RunLogClaim(row["run_id"], row["number"], row["token"] + 1, journal.seconds)
                 lines = await journal.records(connection, row, taken)
             except JournalDamaged as error:
                 return await self._set_aside(connection, row, str(error))
@@ -248,11 +248,11 @@ class PostgresQueue:
             owner = this_process().encode()
             await connection.execute(sql.take, taken.number, taken.token, owner, claim, taken.seconds, takeovers)
             key = await connection.fetchval(journal.sql.answer_key, row["run_id"])
-        left = Departure(lines[-1].text if lines else b"", takeovers)
+        left = Release(lines[-1].text if lines else b"", takeovers)
         try:
             anchor = await journal.new_files(taken, lines)
         except JournalFailed as error:  # of this machine: the run is for whoever has a place for its files
-            left.leave(QueueStanding.QUEUED, str(error), is_untouched=True)
+            left.leave(QueueStatus.QUEUED, str(error), is_untouched=True)
             await release(connection, sql, (taken.number, taken.token), left, [])
             self._put_off.add(entry)
             return error
@@ -268,7 +268,7 @@ class PostgresQueue:
             standing = await connection.fetchval(self._sql.find, run_id)
             if standing is None:
                 raise no_such_run(run_id)
-            if standing not in (QueueStanding.WAITING, QueueStanding.STUCK):
+            if standing not in (QueueStatus.WAITING, QueueStatus.STUCK):
                 return False
             await connection.execute(self._sql.put_back, run_id, self._sql.channel)
         return True

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from asyncpg import Connection
 
-    from dagrun.journal.queue import Departure
+    from dagrun.journal.queue import Release
 
 
 class QueueSql:
@@ -146,7 +146,7 @@ class QueueSql:
 
 
 async def release(
-    connection: Connection, sql: QueueSql, claim: tuple[int, int], left: Departure, seen: list[str]
+    connection: Connection, sql: QueueSql, claim: tuple[int, int], left: Release, seen: list[str]
 ) -> None:
     """Release a run and write its queue status, unless another process has taken it over.
 

@@ -10,7 +10,7 @@ from dagrun.journal.base import MAX_LETTER, check_first, new_answer_key
 from dagrun.journal.hash_chain import Chain, ChainFault
 from dagrun.journal.lease import Holding, Owner, decode, held_text, this_process
 from dagrun.journal.postgres.queue_statements import QueueSql
-from dagrun.journal.queue import Departure
+from dagrun.journal.queue import Release
 from dagrun.model.journal import Line
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ async def make_queue(connection: Connection, sql: Sql) -> None:
             await connection.execute(statement)
 
 
-async def opened_from_queue(connection: Connection, sql: Sql, run: int, lines: Sequence[Line]) -> Departure | None:
+async def opened_from_queue(connection: Connection, sql: Sql, run: int, lines: Sequence[Line]) -> Release | None:
     """Note that a run is carried out that was perhaps submitted; return how it is released then.
 
     Raises:
@@ -213,7 +213,7 @@ async def opened_from_queue(connection: Connection, sql: Sql, run: int, lines: S
     if not await has_queue(connection, sql):
         return None
     takeovers = await connection.fetchval(sql.queue.open, run)
-    return None if takeovers is None else Departure(lines[-1].text if lines else b"", takeovers)
+    return None if takeovers is None else Release(lines[-1].text if lines else b"", takeovers)
 
 
 async def has_queue(connection: Connection, sql: Sql) -> bool:

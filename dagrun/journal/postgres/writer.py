@@ -19,7 +19,7 @@ from dagrun.journal.hash_chain import Chain
 from dagrun.journal.postgres import queue_statements
 from dagrun.journal.postgres.connections import Connections
 from dagrun.journal.postgres.loop_thread import LoopThread
-from dagrun.journal.queue import Departure
+from dagrun.journal.queue import Release
 from dagrun.journal.write_queue import Callback, WriteQueue
 from dagrun.model.journal import Durability, Line
 
@@ -32,7 +32,7 @@ RELEASE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class TapeClaim:
+class RunLogClaim:
     """The right of this process to add records to a run.
 
     Attributes:
@@ -50,7 +50,7 @@ class TapeClaim:
 
 # A run that was taken over: the right to add to it, its records, its anchor, its answer key, and, if it was submitted,
 # how it is released.
-TakenRun: TypeAlias = tuple[TapeClaim, list[Line], Anchor | None, str, Departure | None]
+TakenRun: TypeAlias = tuple[RunLogClaim, list[Line], Anchor | None, str, Release | None]
 
 
 class PostgresWriter(WriteQueue):
@@ -68,7 +68,7 @@ class PostgresWriter(WriteQueue):
         left: How a submitted run is released; `None` for a run that was not submitted.
 
     Attributes:
-        seen_letters: The letters that the run has seen when its tape is closed.
+        seen_letters: The letters that the run has seen when its run log is closed.
         followed_until: Until when somebody wants to be told of new records, by the monotonic clock.
     """
 
@@ -76,12 +76,12 @@ class PostgresWriter(WriteQueue):
         self,
         loop_thread: LoopThread,
         connections: Connections,
-        claim: TapeClaim,
+        claim: RunLogClaim,
         *,
         anchor: Anchor | None,
         chain: Chain,
         notify: Callback,
-        left: Departure | None = None,
+        left: Release | None = None,
     ) -> None:
         super().__init__(chain.seq, MAX_BATCH, claim.seconds, notify)
         self.claim = claim
@@ -117,7 +117,7 @@ class PostgresWriter(WriteQueue):
             self.failure = self._connections.failure(error)
         finally:
             if not self._is_closing and self.failure is None:
-                self.failure = JournalFailed(f"the journal was closed before the tape of run '{self.claim.run_id}'")
+                self.failure = JournalFailed(f"the journal was closed before the run log of run '{self.claim.run_id}'")
             if self._anchor is not None:
                 self._anchor.close()
             self.has_ended = True

@@ -3,8 +3,8 @@
 In: records of the runs of one machine; a thread for each run adds them, many in one transaction. Out: the records,
 checked against their hash chain and the anchor; and letters, which are files in the folder of the run.
 
-Read first `journal.py`; then `tape.py` (the tape and its writing thread), `database.py` (tables, settings, errors) and
-`inbox.py` (letters).
+Read first `journal.py`; then `run_log.py` (the run log and its writing thread), `database.py` (tables, settings,
+errors) and `inbox.py` (letters).
 
 It never works on a network file system, never uses a file that another user could change, and never polls for letters.
 """

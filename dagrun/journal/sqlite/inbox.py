@@ -18,7 +18,7 @@ import anyio
 
 from dagrun.journal.base import MAX_LETTER, check_first, check_letter
 from dagrun.journal.run_folder import FILE_MODE, RunPaths, as_failure, check_folder
-from dagrun.model.journal import Letter
+from dagrun.model.journal import InboxMessage
 
 _NAME: Final = re.compile(r"\d{20}-[0-9a-f]{16}\.json")  # time of posting, so that the oldest comes first
 
@@ -78,12 +78,12 @@ class Inbox:
         self._pipe: int | None = None
         self._is_closed = False
         self._seen: set[str] = set()
-        self._ready: deque[Letter] = deque()
+        self._ready: deque[InboxMessage] = deque()
 
     def __aiter__(self) -> Inbox:
         return self
 
-    async def __anext__(self) -> Letter:
+    async def __anext__(self) -> InboxMessage:
         """Return the oldest message that was not returned yet.
 
         Raises:
@@ -98,7 +98,7 @@ class Inbox:
                     await anyio.wait_readable(self._pipe)
         return self._ready.popleft()
 
-    async def backlog(self) -> list[Letter]:
+    async def backlog(self) -> list[InboxMessage]:
         """Return the messages that are in the inbox now, and were not returned yet.
 
         Raises:
@@ -124,7 +124,7 @@ class Inbox:
             anyio.notify_closing(pipe)
             os.close(pipe)
 
-    def _new_letters(self) -> list[Letter]:
+    def _new_letters(self) -> list[InboxMessage]:
         inbox = self._paths.inbox
         with as_failure(f"cannot read {inbox}"):
             if self._pipe is None and not self._is_closed:
@@ -134,7 +134,7 @@ class Inbox:
                 _empty(self._pipe)
             names = sorted(name for name in os.listdir(inbox) if _NAME.fullmatch(name) and name not in self._seen)
         texts = ((name, _read(inbox / name)) for name in names)
-        return [Letter(name, text) for name, text in texts if text is not None]
+        return [InboxMessage(name, text) for name, text in texts if text is not None]
 
 
 def _write(path: Path, text: bytes) -> None:

@@ -21,7 +21,7 @@ from dagrun.journal.private_folders import keep_private
 from dagrun.journal.run_folder import RunPaths
 from dagrun.journal.sqlite import database, inbox, news
 from dagrun.journal.sqlite.reading import find_run, held_run, held_runs, read_lines, verified
-from dagrun.journal.sqlite.tape import SQLiteTape, SQLiteWriter, TakenRun
+from dagrun.journal.sqlite.run_log import SQLiteRunLog, SQLiteWriter, TakenRun
 from dagrun.journal.write_queue import Callback
 from dagrun.model.journal import Durability, Held, Line, StoredRow
 
@@ -65,7 +65,7 @@ class SQLiteJournal(Readable):
     def __repr__(self) -> str:
         return f"SQLiteJournal({str(self._folder)!r})"
 
-    async def create(self, run_id: str) -> SQLiteTape:
+    async def create(self, run_id: str) -> SQLiteRunLog:
         """Start the record of a new run.
 
         Raises:
@@ -73,9 +73,9 @@ class SQLiteJournal(Readable):
             JournalFailed: The record cannot be written; the message says why.
         """
         check_run_id(run_id)
-        return await self._tape(partial(self._create, run_id))
+        return await self._run_log(partial(self._create, run_id))
 
-    async def open(self, run_id: str, *, steal: bool = False) -> SQLiteTape:
+    async def open(self, run_id: str, *, steal: bool = False) -> SQLiteRunLog:
         """Take over a run, to resume it: its former owner can no longer add records.
 
         A run is free if its owner has released it or has ended, or if its lease has expired.
@@ -86,7 +86,7 @@ class SQLiteJournal(Readable):
             JournalDamaged: The records are not what was written.
             JournalFailed: The record cannot be written.
         """
-        return await self._tape(partial(self._open, run_id, steal=steal))
+        return await self._run_log(partial(self._open, run_id, steal=steal))
 
     async def read(self, run_id: str) -> list[Line]:
         """Return the records of a run, checked; its owner may add more meanwhile.
@@ -99,7 +99,7 @@ class SQLiteJournal(Readable):
         return await anyio.to_thread.run_sync(read_lines, self._folder, run_id, self._busy_seconds)
 
     async def rows_after(self, run_id: str, seq: int) -> list[StoredRow]:
-        """Return the records after record *seq*; see `FollowsRecords`. Without news this costs two looks at files.
+        """Return the records after record *seq*; see `SupportsFollow`. Without news this costs two looks at files.
 
         Raises:
             RunNotFound: There is no run of this name.
@@ -109,7 +109,7 @@ class SQLiteJournal(Readable):
         return await self._news.rows_after(self._find(run_id), seq)
 
     async def marks(self) -> dict[str, str]:
-        """Return inode, size and last change of the files of each run; see `MarksRecords`.
+        """Return inode, size and last change of the files of each run; see `SupportsVersions`.
 
         Raises:
             JournalFailed: The folder cannot be read.
@@ -125,7 +125,7 @@ class SQLiteJournal(Readable):
         return await anyio.to_thread.run_sync(held_run, self._folder, run_id, self._busy_seconds)
 
     async def standings(self, run_ids: Sequence[str]) -> dict[str, bytes]:
-        """Return the cached summaries of runs, from a file in the folder of each; see `KeepsStandings`."""
+        """Return the cached summaries of runs, from a file in the folder of each; see `SupportsSummaryCache`."""
         return await anyio.to_thread.run_sync(self._standings, run_ids)
 
     async def keep_standing(self, run_id: str, mark: str, text: bytes) -> None:
@@ -191,12 +191,12 @@ class SQLiteJournal(Readable):
         await anyio.to_thread.run_sync(durations_file.add, self._folder, durations, self.durability)
 
     async def aclose(self) -> None:
-        """Do nothing: each tape releases its own files."""
+        """Do nothing: each run log releases its own files."""
 
-    async def _tape(self, take: Callable[[], TakenRun]) -> SQLiteTape:
+    async def _run_log(self, take: Callable[[], TakenRun]) -> SQLiteRunLog:
         # There is no `await` after this one: a cancellation cannot leave an open database behind.
         taken = await anyio.to_thread.run_sync(take)
-        return SQLiteTape(taken, self.durability, RunPaths(self._folder / taken.run_id))
+        return SQLiteRunLog(taken, self.durability, RunPaths(self._folder / taken.run_id))
 
     def _create(self, run_id: str) -> TakenRun:
         self._make(run_id)

@@ -113,7 +113,7 @@ class GuardedCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class FlowViolation:
     """Data gets to a call that does not accept it, so that a person must agree to the call.
 
     Attributes:

@@ -17,10 +17,10 @@ from dagrun.errors import listing, shorten
 from dagrun.graph.plan_history import PlanDiff
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR
 from dagrun.observe.html import NOTHING, Markup, join, raw, tag
-from dagrun.observe.looks import WAITS, counted, look_of, seconds_text
 from dagrun.observe.picture.graph_svg import Picture, draw_graph
 from dagrun.observe.picture.timeline_svg import draw_timeline
 from dagrun.observe.report.sections import ANSWERS, cut_off, run_look, value_block
+from dagrun.observe.state_styles import WAITS, counted, look_of, seconds_text
 from dagrun.observe.view.plan_view import PLAN
 from dagrun.runtime.result import StepResults
 from dagrun.runtime.run import Run

@@ -22,9 +22,9 @@ from typing import Any, Final, Protocol
 from dagrun.errors import shorten
 from dagrun.model.event import Event
 from dagrun.observe.html import tag
-from dagrun.observe.looks import RUNS, counted, look_of, seconds_text
 from dagrun.observe.notebook.bundle import bundle_of
 from dagrun.observe.notebook.cell import framed, text_of
+from dagrun.observe.state_styles import RUNS, counted, look_of, seconds_text
 from dagrun.runtime.run import Run
 
 MAX_DRAWN: Final = 1_000  # steps; the view of so many takes some 60 ms

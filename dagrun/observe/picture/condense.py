@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
-from dagrun.observe.looks import TIMES
+from dagrun.observe.state_styles import TIMES
 
 DEFAULT_BOXES: Final = 60
 MOST_BOXES: Final = 2_000

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dagrun.observe.html import Markup, join, number, tag
-from dagrun.observe.looks import COLOURS, DARK_COLOURS, DARK_INK, INK, counted, cut_to, look_of, seconds_text
 from dagrun.observe.picture.condense import DEFAULT_BOXES, Drawing, PictureBox, condense
 from dagrun.observe.picture.layout import Layout, lay_out
+from dagrun.observe.state_styles import COLOURS, DARK_COLOURS, DARK_INK, INK, counted, cut_to, look_of, seconds_text
 
 FONT: Final = "system-ui, 'Segoe UI', 'Liberation Sans', 'DejaVu Sans', Arial, sans-serif"
 
@@ -23,15 +23,15 @@ _FEW: Final = 20  # boxes, which are drawn with all their edges
 
 
 @dataclass(frozen=True, slots=True)
-class Paper:
+class Theme:
     """The colours of a drawing."""
 
     kinds: Mapping[str, tuple[str, str]]
     ink: Mapping[str, str]
 
 
-LIGHT: Final = Paper(COLOURS, INK)
-DARK: Final = Paper(DARK_COLOURS, DARK_INK)
+LIGHT: Final = Theme(COLOURS, INK)
+DARK: Final = Theme(DARK_COLOURS, DARK_INK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Picture:
     height: float
     note: str
 
-    def svg(self, label: str, *, class_: str = "", is_alone: bool = False, paper: Paper = LIGHT) -> Markup:
+    def svg(self, label: str, *, class_: str = "", is_alone: bool = False, paper: Theme = LIGHT) -> Markup:
         """Return the drawing as one element; *is_alone* makes it a file of its own, with its background."""
         back = tag("rect", width="100%", height="100%", fill=paper.ink["paper"]) if is_alone else None
         return tag(
@@ -70,7 +70,7 @@ class Picture:
 
 
 def draw_graph(
-    view: Mapping[str, Any], *, most: int = DEFAULT_BOXES, paper: Paper = LIGHT, is_linked: bool = True
+    view: Mapping[str, Any], *, most: int = DEFAULT_BOXES, paper: Theme = LIGHT, is_linked: bool = True
 ) -> Picture:
     """Draw the graph of a view.
 
@@ -107,7 +107,7 @@ def _note(drawing: Drawing, layout: Layout) -> str:
 
 class _Artist:
     def __init__(
-        self, drawing: Drawing, layout: Layout, steps: list[dict[str, Any]], paper: Paper, *, is_linked: bool
+        self, drawing: Drawing, layout: Layout, steps: list[dict[str, Any]], paper: Theme, *, is_linked: bool
     ) -> None:
         self._is_linked = is_linked
         self._drawing = drawing

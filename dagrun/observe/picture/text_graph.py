@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagrun.observe.html import plain
-from dagrun.observe.looks import COLOURS, look_of
 from dagrun.observe.picture.condense import DEFAULT_BOXES, PictureBox, condense
+from dagrun.observe.state_styles import COLOURS, look_of
 
 
 def _label(box: PictureBox) -> str:

@@ -111,7 +111,7 @@ def running_at_once(view: Mapping[str, Any]) -> list[tuple[float, int]]:
     return curve
 
 
-def thinned(curve: list[tuple[float, int]], scale: TimeScale, columns: int) -> list[tuple[float, int]]:
+def downsampled(curve: list[tuple[float, int]], scale: TimeScale, columns: int) -> list[tuple[float, int]]:
     """Return a curve with at most two points for each of *columns* if it has many: its highest value, and its last.
 
     The last one holds until the curve changes again, so that a peak is not drawn on through a pause.

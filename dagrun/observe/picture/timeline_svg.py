@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dagrun.observe.html import Markup, join, number, tag
-from dagrun.observe.looks import WAITS, cut_to, look_of, seconds_text
-from dagrun.observe.picture.graph_svg import LIGHT, Paper, Picture
-from dagrun.observe.picture.time_scale import TimeScale, idle_stretches, running_at_once, thinned
+from dagrun.observe.picture.graph_svg import LIGHT, Picture, Theme
+from dagrun.observe.picture.time_scale import TimeScale, downsampled, idle_stretches, running_at_once
+from dagrun.observe.state_styles import WAITS, cut_to, look_of, seconds_text
 
 MAX_ROWS: Final = 300
 ROW: Final = 18.0
@@ -34,7 +34,7 @@ def draw_timeline(
     *,
     width: float = 1180.0,
     max_rows: int = MAX_ROWS,
-    paper: Paper = LIGHT,
+    paper: Theme = LIGHT,
     is_linked: bool = True,
 ) -> Picture:
     """Draw the timeline of a view.
@@ -80,7 +80,7 @@ def _length(step: Mapping[str, Any], now: float) -> float:
 class _TimeArtist:
     view: Mapping[str, Any]
     width: float
-    paper: Paper
+    paper: Theme
     is_linked: bool
     scale: TimeScale
 
@@ -111,7 +111,7 @@ class _TimeArtist:
 
     def _curve(self) -> Markup:
         """Draw how many calls ran at once."""
-        curve = thinned(running_at_once(self.view), self.scale, 600)
+        curve = downsampled(running_at_once(self.view), self.scale, 600)
         most = max((value for _, value in curve), default=0)
         line, area = self.paper.kinds["run"]
         points, last = [f"M{number(self._x(0))} {number(CURVE)}"], CURVE

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dagrun.observe.html import escape, plain
-from dagrun.observe.looks import WAITS, counted, look_of, seconds_text
 from dagrun.observe.picture.text_graph import mermaid
 from dagrun.observe.report.sections import is_plan, run_look
+from dagrun.observe.state_styles import WAITS, counted, look_of, seconds_text
 
 MAX_ROWS: Final = 50
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+!|~@-])")

@@ -12,12 +12,12 @@ from importlib.resources import files
 from typing import Any, Final
 
 from dagrun.observe.html import Markup, raw, tag
-from dagrun.observe.looks import STATES, WAITS, counted
 from dagrun.observe.picture.condense import DEFAULT_BOXES
 from dagrun.observe.picture.graph_svg import draw_graph
-from dagrun.observe.picture.time_scale import TimeScale, idle_stretches, running_at_once, thinned
+from dagrun.observe.picture.time_scale import TimeScale, downsampled, idle_stretches, running_at_once
 from dagrun.observe.picture.timeline_svg import draw_timeline
 from dagrun.observe.report import sections
+from dagrun.observe.state_styles import STATES, WAITS, counted
 
 MAKER: Final = "dagrun report"  # marks our own pages, which may be overwritten
 
@@ -124,7 +124,7 @@ def _made_by(view: Mapping[str, Any]) -> Markup:
 def packed(view: Mapping[str, Any]) -> str:
     """Return the view's data for the script: JSON without empty fields, compressed, as base64."""
     at, folds = view["at"], idle_stretches(view)
-    curve = thinned(running_at_once(view), TimeScale(at, folds), 400)
+    curve = downsampled(running_at_once(view), TimeScale(at, folds), 400)
     data = {
         "at": at,
         "cut": view["run"]["stand"] == "interrupted",

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from dagrun.observe.html import NOTHING, Markup, join, tag
-from dagrun.observe.looks import RUNS, STATES, WAITS, Look, counted, look_of, seconds_text
+from dagrun.observe.state_styles import RUNS, STATES, WAITS, StateStyle, counted, look_of, seconds_text
 
 View = Mapping[str, Any]
 
@@ -27,7 +27,7 @@ def section(name: str, title: str, *content: Markup | str | None) -> Markup:
     return tag("section", tag("h2", title, id=f"{name}-title"), *content, id=name, aria_labelledby=f"{name}-title")
 
 
-def run_look(view: View) -> Look:
+def run_look(view: View) -> StateStyle:
     """Return how the run as a whole looks."""
     run = view["run"]
     key = run["status"] if run["status"] is not None else run["stand"]

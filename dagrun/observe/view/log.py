@@ -9,7 +9,7 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.event import Event, PlannerAsked, Spliced
 from dagrun.model.outcome import State
-from dagrun.observe.chronicle import Entry, tell, why
+from dagrun.observe.narrative import Entry, tell, why
 from dagrun.observe.view.history import History, Span
 from dagrun.observe.view.shape import LogView
 

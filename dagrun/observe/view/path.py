@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dagrun.graph.fans import source_of
 from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.mapped_steps import source_of
 from dagrun.graph.node import Node
 from dagrun.observe.view.history import FOREVER, History
 from dagrun.observe.view.waits import Wait

@@ -25,7 +25,7 @@ def seconds(at: float | None) -> float | None:
     return None if at is None or at == FOREVER else round(at, 6)
 
 
-class Meanwhile:
+class RevisionsMeanwhile:
     """Finds the steps that ran between two instants.
 
     Args:
@@ -77,7 +77,7 @@ def revision_views(graph: LiveGraph, history: History, number: dict[str, int]) -
     """
     if not graph.revisions:
         return []
-    redactor, meanwhile = graph.plan.redactor, Meanwhile(graph)
+    redactor, meanwhile = graph.plan.redactor, RevisionsMeanwhile(graph)
     diffs = PlanHistory(graph.plan.plan, graph.revisions).diffs()
     views = []
     for revision, diff in zip(graph.revisions, diffs, strict=True):

@@ -27,8 +27,8 @@ from dagrun.model.question import Answer, Approver, Asked, Question
 from dagrun.model.redaction.logs import RedactingLogger
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import decode
-from dagrun.runtime.host_calls import PluginFailed, call_plugin
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.plugin_calls import PluginFailed, call_plugin
+from dagrun.runtime.run_callbacks import RunCallbacks
 
 _SINCE: Final = "seconds_since_cut"  # the parameter of a reconcile function
 _FIRST_PAUSE: Final = 1.0  # seconds
@@ -89,7 +89,7 @@ async def _answer_of(approver: Approver, question: Question) -> object:
     return await reply
 
 
-class Consultant:
+class ApproverCalls:
     """Gets answers for one run.
 
     Args:
@@ -111,7 +111,7 @@ class Consultant:
         grace: float,
         context: Context,
         now: Callable[[], float],
-        up: Upcalls,
+        up: RunCallbacks,
         tasks: TaskGroup,
         seconds_since: Callable[[float], float],
     ) -> None:

@@ -96,7 +96,7 @@ class Coordinator:
         self._splicer.must_be_sure = calls.asks_models
         self._splice = scheduler.splice
         self._stop = scheduler.finish.stop
-        self._settle_down = scheduler.settle_down
+        self._settle_down = scheduler.on_external_change
         self._draft: FirstPlan | None = None
         if graph.goal and not graph.nodes:
             self._draft = FirstPlan(parts, calls, scheduler.splice, scheduler.finish.stop, is_plan_only=is_plan_only)
@@ -131,7 +131,7 @@ class Coordinator:
     def wake(self) -> None:
         """Ask the planner soon, because there is a reason, unless it is being asked already."""
         if self._draft is not None and self._graph.is_drafting and GOAL in self._graph.triggers:
-            self._draft.leave_off()
+            self._draft.abandon_draft()
         if not self._is_busy and not self.is_over:
             self._is_busy = True
             self._tasks.start_soon(self._work, name="dagrun replan")
@@ -275,7 +275,7 @@ class Coordinator:
         reason = shorten(patch.reason)
         self._splice(checked, "planner", reason, is_agreed=is_agreed, request=request.number, refused=left_out)
         if self._draft is not None and not self.is_over:
-            self._draft.skip_in_vain(checked.consequence.added)
+            self._draft.skip_unreachable(checked.consequence.added)
         # A planner that wants to see the result of no edits would be asked for ever.
         more = patch.more and bool(checked.edits)
         told = reason or str(checked.consequence)

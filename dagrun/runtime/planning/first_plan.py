@@ -26,7 +26,7 @@ from dagrun.model.plan import Plan, Step
 from dagrun.model.planner import Brief, Refusal, Trigger
 from dagrun.model.reference import RESERVED, BadReference
 from dagrun.model.value import decode
-from dagrun.runtime.people.people import People
+from dagrun.runtime.people.human_input import HumanInput
 from dagrun.runtime.planning.planner_calls import AnyEdit, Over, PlannerCalls, PlannerRequest, Refused, answered
 from dagrun.runtime.run_parts import RunParts
 
@@ -34,7 +34,7 @@ _LOG: Final = logging.getLogger("dagrun.run")
 _IN_PATCH: Final = "edits[0].step"
 
 
-class Arrivals:
+class StreamedSteps:
     """The steps of a plan in the order in which they are written; each waits for the steps it refers to.
 
     Attributes:
@@ -117,7 +117,7 @@ class FirstPlan:
         self._is_held = is_plan_only or policy.approve_patches == "always" or policy.freeze_plan
         self._is_plan_only = is_plan_only
         self._scope: anyio.CancelScope | None = None
-        self._arrivals = Arrivals()
+        self._arrivals = StreamedSteps()
         self._faults: list[Problem] = []  # problems of steps
         self._strays: list[Problem] = []  # edits of steps that cannot be there yet
 
@@ -152,7 +152,7 @@ class FirstPlan:
             self._record.end_draft("stopped", "the goal has changed meanwhile", calls=request.calls)
         return None
 
-    def leave_off(self) -> None:
+    def abandon_draft(self) -> None:
         """Drop the plan: the goal has changed."""
         if self._scope is not None:
             self._scope.cancel()
@@ -209,10 +209,10 @@ class FirstPlan:
             self._faults += (replace(p, path=p.path.replace(_IN_PATCH, place)) for p in problems if not p.is_advice)
             return False
         self._splice(checked, "planner", "")
-        self.skip_in_vain((step.id,))
+        self.skip_unreachable((step.id,))
         return True
 
-    def skip_in_vain(self, new: Iterable[str]) -> None:
+    def skip_unreachable(self, new: Iterable[str]) -> None:
         """Skip at once the *new* steps that need a step which had failed before they were written."""
         nodes = self._graph.nodes
         for before in {id_: nodes[id_] for step in new for id_ in nodes[step].plan.depends_on}.values():
@@ -309,7 +309,7 @@ class FirstPlan:
 
 
 async def agree_to_plan(
-    people: People,
+    people: HumanInput,
     graph: LiveGraph,
     steps: Sequence[Step],
     output: Any,

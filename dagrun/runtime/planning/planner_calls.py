@@ -24,14 +24,25 @@ from dagrun.model.event import HandedOn, PlannerCalled
 from dagrun.model.outcome import ErrorKind, Status, TriggerKind
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan
-from dagrun.model.planner import NOTES, Brief, HandOn, Notes, Planner, Refusal, Rung, Trigger, doubt_about, rungs_of
+from dagrun.model.planner import (
+    NOTES,
+    Brief,
+    FallbackPlanner,
+    HandOn,
+    Notes,
+    Planner,
+    Refusal,
+    Trigger,
+    low_confidence_of,
+    rungs_of,
+)
 from dagrun.model.question import ASK_PERSON, Answer
 from dagrun.model.usage import ANSWERS, METER, PLACES, PROMPTS, Answers
-from dagrun.runtime.host_calls import PluginFailed, call_plugin
 from dagrun.runtime.metering import RunMeter
+from dagrun.runtime.plugin_calls import PluginFailed, call_plugin
+from dagrun.runtime.run_callbacks import RunCallbacks
 from dagrun.runtime.run_parts import RunParts
-from dagrun.runtime.steps.model_places import CallClock, CallPlaces
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.steps.model_concurrency import CallClock, ModelConcurrency
 
 _UNKNOWN_TOOL: Final = frozenset(("DR201", "DR202", "DR221"))
 _EDITS: Final = (Add, Drop, Replace, Rewire)
@@ -174,7 +185,7 @@ class PlannerCalls:
         passed = self._record.graph.handed_on.get(request.number, ())
         return min(passed[-1].rung, len(self._rungs) - 1) if passed else 0  # a resumed run may have a shorter ladder
 
-    def _rung_of(self, request: PlannerRequest) -> Rung:
+    def _rung_of(self, request: PlannerRequest) -> FallbackPlanner:
         return self._rungs[self._place(request)]
 
     @property
@@ -224,7 +235,7 @@ class PlannerCalls:
         """
         if not self._may_hand_on(request):
             return True
-        doubt = doubt_about(answer, brief, self._rung_of(request).min_confidence)
+        doubt = low_confidence_of(answer, brief, self._rung_of(request).min_confidence)
         if doubt is None:
             return True
         if doubt.problem is not None and gathered.has_taken:
@@ -257,15 +268,15 @@ class PlannerCalls:
             self._hand_on(request, why, over.reason)
             return None
 
-    def _seconds(self, rung: Rung) -> float:
+    def _seconds(self, rung: FallbackPlanner) -> float:
         """Return the time limit of a call, without the time of people it asks."""
         return self._policy.planner_timeout if rung.timeout is None else rung.timeout
 
-    async def _call(self, request: PlannerRequest, rung: Rung, brief: Brief, gathered: _Gathered) -> object:
+    async def _call(self, request: PlannerRequest, rung: FallbackPlanner, brief: Brief, gathered: _Gathered) -> object:
         meter = RunMeter(self._up)
         context = self._context.copy()
         answers, notes = Answers(), Notes()
-        places = CallPlaces(self._model_windows, self._now, gathered.clock.stopped)
+        places = ModelConcurrency(self._model_windows, self._now, gathered.clock.stopped)
         context.run(_set_for_models, meter, answers, notes, places, gathered.prompts)
         began, fault, failure, confidence = self._now(), "it was told to stop", None, None
         name = rung.name if len(self._rungs) > 1 else ""
@@ -398,13 +409,17 @@ class _Gathered:
         return Patch(edits=tuple(self._edits), **self._facts)
 
 
-async def _ask_person(up: Upcalls, clock: CallClock, text: str, why: str, schema: Mapping[str, Any]) -> Answer | None:
+async def _ask_person(
+    up: RunCallbacks, clock: CallClock, text: str, why: str, schema: Mapping[str, Any]
+) -> Answer | None:
     """Ask a person on behalf of the planner, whose time does not run meanwhile."""
     with clock.stopped():
         return await up.ask_for_plan(text, why, schema)
 
 
-def _set_for_models(meter: RunMeter, answers: Answers, notes: Notes, places: CallPlaces, prompts: list[str]) -> None:
+def _set_for_models(
+    meter: RunMeter, answers: Answers, notes: Notes, places: ModelConcurrency, prompts: list[str]
+) -> None:
     METER.set(meter)
     ANSWERS.set(answers)
     NOTES.set(notes)
@@ -459,7 +474,7 @@ def _text(value: object, limit: int) -> str:
     return value[:limit] if type(value) is str else ""
 
 
-def _must_say(rung: Rung) -> bool:
+def _must_say(rung: FallbackPlanner) -> bool:
     return getattr(rung.planner, "must_say_confidence", False) is True
 
 
@@ -479,7 +494,9 @@ def answered(graph: LiveGraph) -> str:
 
 def _may_stay(brief: Brief) -> bool:
     """Whether "no change" is a valid answer: yes after a surprise or a new goal, no after a failure."""
-    return all(trigger.kind.is_odd_success or trigger.kind is TriggerKind.GOAL_CHANGED for trigger in brief.triggers)
+    return all(
+        trigger.kind.is_surprising_success or trigger.kind is TriggerKind.GOAL_CHANGED for trigger in brief.triggers
+    )
 
 
 def patch_from(answer: object, brief: Brief, known: frozenset[str], graph: LiveGraph) -> Patch:

@@ -1,7 +1,7 @@
 """Long work in portions, one in each turn of the loop: skipping steps, and counting their ends.
 
 To skip or to count 100,000 steps takes tenths of a second, in which no other task in the loop would get its turn.
-`Portions` is what the three works of that kind share. The third is in `dagrun.runtime.steps.finish`: it settles what is
+`Portions` is what the three works of that kind share. The third is in `dagrun.runtime.steps.run_completion`: it settles what is
 left of a run that is ended early. They differ in what waits for what:
 
 1. Skipping (`Skips`) begins at once. The steps can no longer start in any case, so nothing goes wrong while only some
@@ -9,8 +9,8 @@ left of a run that is ended early. They differ in what waits for what:
    The run does not end before all are skipped.
 2. Counting (`FinalTally`) begins when every step has settled, and the end of the run waits for it. A change of the run
    meanwhile makes the count void: it begins anew when every step has settled again.
-3. Settling (`Finish`) begins in a later turn. It does the rest of the skipping itself, in its own portions, and the end
-   of the run waits for it.
+3. Settling (`RunCompletion`) begins in a later turn. It does the rest of the skipping itself, in its own portions, and
+   the end of the run waits for it.
 
 If the code around a run is cancelled, or the run is closed, there will be no more turns: all three finish at once.
 """
@@ -27,7 +27,7 @@ from anyio.lowlevel import checkpoint
 
 from dagrun.decide.run_status import Tally
 from dagrun.graph.live_graph import LiveGraph
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.run_callbacks import RunCallbacks
 
 MANY: Final = 5_000  # steps that wait for one step
 STEPS_A_TURN: Final = 100  # that are skipped or settled in each later turn of the loop: about 1.5 ms
@@ -53,7 +53,7 @@ class Portions:
 
     task_name: ClassVar[str]
 
-    def __init__(self, up: Upcalls) -> None:
+    def __init__(self, up: RunCallbacks) -> None:
         self._up = up
         self._is_at_work = False
         self._tasks: TaskGroup | None = None
@@ -91,7 +91,7 @@ class Portions:
 
     def _after_all(self) -> None:
         """Follow the last portion, also if other code has done it: the run may have ended with it."""
-        self._up.settle_down()
+        self._up.on_external_change()
 
 
 class Skips(Portions):
@@ -108,7 +108,7 @@ class Skips(Portions):
     task_name = "dagrun skip"
     portion: ClassVar[int] = 500
 
-    def __init__(self, graph: LiveGraph, up: Upcalls) -> None:
+    def __init__(self, graph: LiveGraph, up: RunCallbacks) -> None:
         super().__init__(up)
         self._graph = graph
         self._left: deque[Iterator[None]] = deque()
@@ -174,7 +174,7 @@ class Skips(Portions):
         return bool(self._left)
 
     def _after_portion(self) -> None:
-        self._up.settle_down()
+        self._up.on_external_change()
 
 
 class FinalTally(Portions):
@@ -190,7 +190,7 @@ class FinalTally(Portions):
     task_name = "dagrun last look"
     portion: ClassVar[int] = 1_000
 
-    def __init__(self, up: Upcalls) -> None:
+    def __init__(self, up: RunCallbacks) -> None:
         super().__init__(up)
         self._seen = -1
         self._tally: Tally

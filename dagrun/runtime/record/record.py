@@ -22,7 +22,7 @@ from dagrun.errors import Problem, ValueRefused, ValueTooLarge
 from dagrun.graph.changes import GOAL, apply
 from dagrun.graph.live_graph import PAUSE, LiveGraph
 from dagrun.graph.node import Node
-from dagrun.graph.reopen import leaves_doubt, open_frames
+from dagrun.graph.reopen import leaves_effect_unresolved, open_frames
 from dagrun.model import event as events
 from dagrun.model.event import (
     AttemptEnded,
@@ -49,7 +49,7 @@ from dagrun.runtime.frame_files import opened
 from dagrun.runtime.record.failure_log import WATCHED, FailureLog, drop
 from dagrun.runtime.record.observers import Observer
 from dagrun.runtime.record.portions import FinalTally, Skips
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.run_callbacks import RunCallbacks
 
 if TYPE_CHECKING:
     from dagrun.graph.patches.apply_patch import CheckedPatch
@@ -232,7 +232,7 @@ class Record(EventLog):
         self,
         graph: LiveGraph,
         now: Callable[[], float],
-        up: Upcalls,
+        up: RunCallbacks,
         keep: Callable[[Event], object] | None = None,
         flush: Callable[[], None] | None = None,
         *,
@@ -277,7 +277,7 @@ class Record(EventLog):
         """Whether a step that left the plan has an unresolved effect; an element is reported for its for_each."""
         if node.state is not State.UNKNOWN or (node.parent is not None and node.parent.state is State.UNKNOWN):
             return False
-        return leaves_doubt(self.graph, node)
+        return leaves_effect_unresolved(self.graph, node)
 
     # Attempts ---------------------------------------------------------------------------------------------
 

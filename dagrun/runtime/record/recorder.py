@@ -24,7 +24,7 @@ from dagrun.model.event import (
     StepExpanded,
     StepSettled,
 )
-from dagrun.model.journal import Tape
+from dagrun.model.journal import RunLog
 from dagrun.model.outcome import Status
 from dagrun.model.redaction.records import as_recorded, redacted_record
 from dagrun.model.redaction.redactor import Redactor
@@ -32,7 +32,7 @@ from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.value import Stored, Unavailable
 from dagrun.model.value import for_record as value_for_record
 from dagrun.runtime.record.record import Record
-from dagrun.runtime.upcalls import Upcalls, weakly
+from dagrun.runtime.run_callbacks import RunCallbacks, weakly
 
 _KEPT_OUT = Unavailable("the policy keeps it out of the record")
 _OBJECTS = Unavailable(f"{NOT_RECORDED}among what is shown")
@@ -135,21 +135,21 @@ class Recorder:
     """Writes the events of one run to its run log.
 
     Args:
-        tape: The tape of the run.
+        run_log: The run log of the run.
         graph: The state that the events have changed.
         up: Is told when an event cannot be written, because it is not JSON, or because the event before it is missing.
         secrets: The secrets of the host, none of which is written.
         seal: Encrypts the record of an event that is redacted; `None` if the host has given no key.
 
     Attributes:
-        tape: The tape of the run.
+        run_log: The run log of the run.
     """
 
     def __init__(
         self,
-        tape: Tape,
+        run_log: RunLog,
         graph: LiveGraph,
-        up: Upcalls,
+        up: RunCallbacks,
         secrets: Secrets = NO_SECRETS,
         seal: Callable[[bytes], str] | None = None,
     ) -> None:
@@ -158,10 +158,10 @@ class Recorder:
         self._has_objects = graph.has_objects
         self._is_over = False
         self._last: int | None = None
-        self.tape = tape
+        self.run_log = run_log
         self._up = up
-        self.flush: Callable[[], None] = tape.flush
-        self._append = tape.append
+        self.flush: Callable[[], None] = run_log.flush
+        self._append = run_log.append
         self._text_of = text_writer(graph.plan, secrets, seal)
 
     def keep(self, event: Event) -> None:
@@ -199,16 +199,16 @@ class JournalWatch:
         failure: Why nothing can be written any more; `None` as long as all is well.
     """
 
-    def __init__(self, record: Record, up: Upcalls) -> None:
+    def __init__(self, record: Record, up: RunCallbacks) -> None:
         self.failure: JournalError | None = None
         self._record = record
         self._up = up
         self._news = anyio.Event()
         up.failed = self._note
 
-    def open(self, tasks: TaskGroup, tape: Tape) -> None:
-        """Begin to watch *tape*, which outlives the run."""
-        tape.on_failure = weakly(self._note)
+    def open(self, tasks: TaskGroup, run_log: RunLog) -> None:
+        """Begin to watch *run_log*, which outlives the run."""
+        run_log.on_failure = weakly(self._note)
         tasks.start_soon(self._work, name="dagrun journal")
 
     def close(self) -> None:

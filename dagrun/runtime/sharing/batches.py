@@ -13,12 +13,12 @@ from dagrun.model.executor import CallFailed, ToolCall
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import encode, to_json
-from dagrun.runtime.deadlines import Alarms
-from dagrun.runtime.sharing.call_in_common import CallInCommon
-from dagrun.runtime.slot import Slot
+from dagrun.runtime.deadlines import Timers
+from dagrun.runtime.live_attempt import LiveAttempt
+from dagrun.runtime.sharing.single_flight import SingleFlightCall
 
-Make: TypeAlias = Callable[[Slot, AnyTool, dict[str, Any], bytes, int], CallInCommon]
-Launch: TypeAlias = Callable[[CallInCommon, Callable[[Outcome | None], object]], None]
+Make: TypeAlias = Callable[[LiveAttempt, AnyTool, dict[str, Any], bytes, int], SingleFlightCall]
+Launch: TypeAlias = Callable[[SingleFlightCall, Callable[[Outcome | None], object]], None]
 _Group: TypeAlias = tuple[AnyTool, tuple[bytes, ...]]
 
 _IN_THIS_PROCESS: Final = frozenset(("coroutine", "thread"))
@@ -35,10 +35,10 @@ class _Gathering:
 
     __slots__ = ("calls", "own", "places", "results")
 
-    def __init__(self, own: CallInCommon, calls: list[dict[str, Any]]) -> None:
+    def __init__(self, own: SingleFlightCall, calls: list[dict[str, Any]]) -> None:
         self.own = own
         self.calls = calls
-        self.places: list[Slot] = []  # the attempt of each call
+        self.places: list[LiveAttempt] = []  # the attempt of each call
         self.results: list[object] = []
 
 
@@ -52,7 +52,7 @@ class Batches:
         now: The clock of the loop.
     """
 
-    def __init__(self, make: Make, launch: Launch, alarms: Alarms, now: Callable[[], float]) -> None:
+    def __init__(self, make: Make, launch: Launch, alarms: Timers, now: Callable[[], float]) -> None:
         self._make = make
         self._launch = launch
         self._alarms = alarms
@@ -64,7 +64,7 @@ class Batches:
         """Whether a call through the executor *name* becomes part of a batch: an executor of the host gets its own."""
         return call.tool.batch is not None and name in _IN_THIS_PROCESS
 
-    async def call(self, slot: Slot, call: ToolCall) -> object:
+    async def call(self, live: LiveAttempt, call: ToolCall) -> object:
         """Make a call as part of a batch; return its result.
 
         Raises:
@@ -74,28 +74,28 @@ class Batches:
         assert batch is not None
         arguments = {name: value for name, value in call.arguments.items() if name not in _from_host(call.tool)}
         group = call.tool, tuple(to_json(encode(arguments.get(name))) for name in batch.by)
-        found = self._open.get(group) or self._begin(group, batch, slot, call)
+        found = self._open.get(group) or self._begin(group, batch, live, call)
         found.calls.append(arguments)
-        found.places.append(slot)
-        found.own.join(slot)
+        found.places.append(live)
+        found.own.join(live)
         if len(found.calls) == batch.max_calls:
             self._send(group, found)
-        outcome = await found.own.wait(slot)
+        outcome = await found.own.wait(live)
         if outcome is None or outcome.failure is not None:
             stopped = Failure(ErrorKind.CANCELLED, "its batch was stopped", is_transient=True, nothing_happened=True)
             raise CallFailed(stopped if outcome is None or outcome.failure is None else outcome.failure)
-        result = found.results[found.places.index(slot)]
+        result = found.results[found.places.index(live)]
         if isinstance(result, BaseException):
             raise CallFailed(classify(result, call.tool))
         if len(found.calls) > 1:
             shared = SharedCall("batched", found.own.step, found.own.attempt, calls=len(found.calls))
-            slot.make_rare().shared = shared
+            live.make_rare().shared = shared
         return result
 
-    def _begin(self, group: _Group, batch: Batch, slot: Slot, call: ToolCall) -> _Gathering:
+    def _begin(self, group: _Group, batch: Batch, live: LiveAttempt, call: ToolCall) -> _Gathering:
         form, calls = batch.form, list[dict[str, Any]]()
-        own = self._make(slot, form, {batch.calls(): calls}, b"{}", call.output_limit)
-        own.slot.make_rare().is_batch = True
+        own = self._make(live, form, {batch.calls(): calls}, b"{}", call.output_limit)
+        own.live.make_rare().is_batch = True
         found = self._open[group] = _Gathering(own, calls)
         own.close = partial(self._close, group, found)
         self._alarms.at(self._now() + batch.within, partial(self._send, group, found))
@@ -108,23 +108,23 @@ class Batches:
     def _send(self, group: _Group, found: _Gathering) -> None:
         """Make the call, with all that have come together and still wait."""
         own = found.own
-        if own.is_launched or own.slot.asked is not None:
+        if own.is_launched or own.live.asked is not None:
             return
         self._close(group, found)
-        waiting = [(each, slot) for each, slot in zip(found.calls, found.places, strict=True) if slot in own.members]
+        waiting = [(each, live) for each, live in zip(found.calls, found.places, strict=True) if live in own.members]
         found.calls[:] = [each for each, _ in waiting]
-        found.places[:] = [slot for _, slot in waiting]
+        found.places[:] = [live for _, live in waiting]
         self._launch(own, partial(self._landed, found))
 
     @staticmethod
     def _landed(found: _Gathering, outcome: Outcome | None) -> None:
-        own, rare = found.own, found.own.slot.make_rare()
+        own, rare = found.own, found.own.live.make_rare()
         results, rare.results = rare.results, None
         if outcome is not None and outcome.failure is None:
             if isinstance(results, list | tuple) and len(results) == len(found.calls):
                 found.results = list(results)
             else:
-                failure = Failure(ErrorKind.BAD_OUTPUT, _wrong(own.slot.tool, results, len(found.calls)))
+                failure = Failure(ErrorKind.BAD_OUTPUT, _wrong(own.live.tool, results, len(found.calls)))
                 outcome = Outcome(State.FAILED, None, failure)
         own.end(outcome)
 

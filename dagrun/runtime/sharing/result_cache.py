@@ -26,7 +26,7 @@ from dagrun.model.value import Stored, to_json
 from dagrun.runtime.run_setup import SharedByRuns
 
 if TYPE_CHECKING:
-    from dagrun.runtime.sharing.call_in_common import CallInCommon
+    from dagrun.runtime.sharing.single_flight import SingleFlightCall
 
 ENTRY_BYTES: Final = 500  # that an entry takes besides its value
 _MAKING: Final = threading.Lock()
@@ -102,7 +102,7 @@ class ResultCache:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self.under_way: dict[tuple[EventLoopToken, Key], CallInCommon] = {}
+        self.under_way: dict[tuple[EventLoopToken, Key], SingleFlightCall] = {}
         self._most = max_bytes
         self._bytes = 0
         self._entries: OrderedDict[Key, Entry] = OrderedDict()

@@ -36,21 +36,21 @@ from dagrun.model.question import Answer
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.tracing import RunTracer
 from dagrun.model.value import Stored
-from dagrun.runtime.backend import is_being_cancelled, is_cancellation, leave_leaked_scopes, shake_off_cancellation
-from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.backend import is_being_cancelled, is_cancellation, leave_leaked_scopes, uncancel_task
+from dagrun.runtime.deadlines import Timers
+from dagrun.runtime.live_attempt import LiveAttempt, leaked_outcome
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.sharing.batches import Batches
-from dagrun.runtime.sharing.call_in_common import CallInCommon
 from dagrun.runtime.sharing.result_cache import Entry, Key, ResultCache, names_artifact, same, size_of
-from dagrun.runtime.slot import Slot, leaked_outcome
-from dagrun.runtime.steps.attempt import AskPerson, Attempts, encoder_of, executor_of
+from dagrun.runtime.sharing.single_flight import SingleFlightCall
+from dagrun.runtime.steps.attempt import AskPerson, AttemptRunner, encoder_of, executor_of
 
 RUN_ENDED: Final = "the run that made the call has ended"
 FASTER: Final = "a second call beside it was faster"
 _SUCCEEDED: Final = State.SUCCEEDED
 
 
-class OwnAttempts(Attempts):
+class OwnAttempts(AttemptRunner):
     """Makes the calls that have a task of their own, which have no condition and no question of a single step."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -58,20 +58,20 @@ class OwnAttempts(Attempts):
         self.batches: Batches | None = None
         self._is_plain = False
 
-    def _special(self, slot: Slot, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
+    def _special(self, live: LiveAttempt, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
         if self.batches is not None and self.batches.takes(name, call):
-            return self.batches.call(slot, call)
+            return self.batches.call(live, call)
         if name != "coroutine":
-            call.clock_stopped = partial(self._clocks_stopped, slot)
+            call.clock_stopped = partial(self._clocks_stopped, live)
         return self._executors[name].call(call)
 
     @contextmanager
-    def _clocks_stopped(self, slot: Slot) -> Iterator[None]:
+    def _clocks_stopped(self, live: LiveAttempt) -> Iterator[None]:
         """While this is entered, the time limits of the attempts of this run that wait for a call do not run."""
-        common: CallInCommon = slot.make_rare().common
+        common: SingleFlightCall = live.make_rare().common
         with ExitStack() as stack:
 
-            def stop(waiting: Slot) -> None:
+            def stop(waiting: LiveAttempt) -> None:
                 if self._graph.nodes.get(waiting.node.id) is waiting.node:
                     stack.enter_context(self._up.clock_stopped(waiting))
 
@@ -83,29 +83,29 @@ class OwnAttempts(Attempts):
             finally:
                 common.on_join = None
 
-    def _charge(self, slot: Slot, tokens: int, cost: float | None) -> None:
-        if slot.rare is not None and slot.rare.common is not None:
-            slot.rare.common.charge(tokens, cost)
+    def _charge(self, live: LiveAttempt, tokens: int, cost: float | None) -> None:
+        if live.rare is not None and live.rare.common is not None:
+            live.rare.common.charge(tokens, cost)
 
-    def _begin_span(self, tracer: RunTracer, slot: Slot, call: ToolCall, context: Context) -> None:
+    def _begin_span(self, tracer: RunTracer, live: LiveAttempt, call: ToolCall, context: Context) -> None:
         for variable, value in copy_context().items():  # its task has begun in the span of the attempt that made it
             context.run(variable.set, value)
 
-    def _conclude(self, slot: Slot, result: object) -> Outcome:
+    def _conclude(self, live: LiveAttempt, result: object) -> Outcome:
         """Check and encode the result, once for all members; the results of a batch are left to its calls."""
-        assert slot.call is not None
-        assert slot.rare is not None
-        if slot.rare.is_batch:
-            slot.rare.results = result
-            return Outcome(_SUCCEEDED, None, None, slot.tokens, slot.cost)
+        assert live.call is not None
+        assert live.rare is not None
+        if live.rare.is_batch:
+            live.rare.results = result
+            return Outcome(_SUCCEEDED, None, None, live.tokens, live.cost)
         try:
-            value = self._store(encoder_of(slot.tool), result, slot.call.output_limit)
+            value = self._store(encoder_of(live.tool), result, live.call.output_limit)
         except ValueRefused as error:
-            return self._refused(slot, error)
-        return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost)
+            return self._refused(live, error)
+        return Outcome(_SUCCEEDED, value, None, live.tokens, live.cost)
 
-    def _asking(self, slot: Slot) -> AskPerson | None:
-        return _ask_nobody if executor_of(slot) == "coroutine" else None
+    def _asking(self, live: LiveAttempt) -> AskPerson | None:
+        return _ask_nobody if executor_of(live) == "coroutine" else None
 
 
 async def _ask_nobody(text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
@@ -124,7 +124,7 @@ class SharedCalls:
     """
 
     def __init__(
-        self, parts: RunParts, attempts: OwnAttempts, results: ResultCache, tasks: TaskGroup, alarms: Alarms
+        self, parts: RunParts, attempts: OwnAttempts, results: ResultCache, tasks: TaskGroup, alarms: Timers
     ) -> None:
         self._run_id = parts.run_id
         self._deps = parts.graph.plan.deps
@@ -136,7 +136,7 @@ class SharedCalls:
         self._results = results
         self._tasks = tasks
         self._loop = current_token()
-        self._running: set[CallInCommon] = set()
+        self._running: set[SingleFlightCall] = set()
         self._kept: set[Key] = set()  # results of this run alone
         attempts.batches = Batches(self._make, self._launch, alarms, parts.now)
 
@@ -148,21 +148,21 @@ class SharedCalls:
         self._kept.clear()
         self._attempts.batches = None  # it leads back here
 
-    def call(self, slot: Slot, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
+    def call(self, live: LiveAttempt, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
         """Return a coroutine that makes or shares the call of an attempt.
 
         Args:
-            slot: The attempt.
+            live: The attempt.
             name: The executor.
             call: The call.
         """
-        return self._attempts._special(slot, name, call) if call.tool.cache is None else self._cached(slot, call)
+        return self._attempts._special(live, name, call) if call.tool.cache is None else self._cached(live, call)
 
     # Kept results, and calls under way --------------------------------------------------------------------
 
-    async def _cached(self, slot: Slot, call: ToolCall) -> KeptResult:
-        key = self._key(slot, call)
-        rare = slot.make_rare()
+    async def _cached(self, live: LiveAttempt, call: ToolCall) -> KeptResult:
+        key = self._key(live, call)
+        rare = live.make_rare()
         while True:
             mine = key._replace(is_second=False)
             rare.on_refused = partial(self._results.forget, (mine, mine._replace(run=self._run_id)))
@@ -172,13 +172,13 @@ class SharedCalls:
                 return KeptResult(entry.value)
             found = self._results.under_way.get((self._loop, key))
             rare.shared = None if found is None else self._whose("joined", found)
-            own = found or self._begin(key, slot, call)
-            own.join(slot)
-            outcome = await own.wait(slot)
+            own = found or self._begin(key, live, call)
+            own.join(live)
+            outcome = await own.wait(live)
             if outcome is None:  # it was stopped: the run that made it has ended, or a second call was faster
-                if slot.asked is not None:  # so is this attempt, and its cancellation comes at the next await
+                if live.asked is not None:  # so is this attempt, and its cancellation comes at the next await
                     await checkpoint()
-                    raise CallFailed(Failure(ErrorKind.CANCELLED, slot.reason, nothing_happened=True))
+                    raise CallFailed(Failure(ErrorKind.CANCELLED, live.reason, nothing_happened=True))
                 continue
             if outcome.failure is not None:
                 raise CallFailed(outcome.failure)
@@ -193,12 +193,12 @@ class SharedCalls:
         # What names a file of this run is kept for this run.
         return self._results.get(key._replace(run=self._run_id), self._loop, self._now())
 
-    def _whose(self, how: Literal["cached", "joined"], made: Entry | CallInCommon) -> SharedCall:
+    def _whose(self, how: Literal["cached", "joined"], made: Entry | SingleFlightCall) -> SharedCall:
         return SharedCall(how, made.step, made.attempt, "" if made.run_id == self._run_id else made.run_id)
 
-    def _key(self, slot: Slot, call: ToolCall) -> Key:
+    def _key(self, live: LiveAttempt, call: ToolCall) -> Key:
         tool, arguments = call.tool, call.arguments
-        is_second = slot.rare is not None and slot.rare.is_second
+        is_second = live.rare is not None and live.rare.is_second
         if tool.cache == "run" or call.objects:  # the tokens of objects are unique in a run alone
             return Key(tool, self._run_id, self._results.digest(call.data), (), is_second)
         secrets = [arguments[name] for name in sorted(tool.arguments.secrets & arguments.keys())]
@@ -208,33 +208,33 @@ class SharedCalls:
             things.append(self._deps.given)
         return Key(tool, "", self._results.digest(call.data, texts), same(things), is_second)
 
-    def _begin(self, key: Key, slot: Slot, call: ToolCall) -> CallInCommon:
-        own = self._make(slot, call.tool, call.arguments, call.data, call.output_limit)
+    def _begin(self, key: Key, live: LiveAttempt, call: ToolCall) -> SingleFlightCall:
+        own = self._make(live, call.tool, call.arguments, call.data, call.output_limit)
         place = (self._loop, key)
         self._results.under_way[place] = own
         own.close = partial(self._close, place, own)
         self._launch(own, partial(self._landed, key, own))
         return own
 
-    def _close(self, place: Any, own: CallInCommon) -> None:
+    def _close(self, place: Any, own: SingleFlightCall) -> None:
         if self._results.under_way.get(place) is own:
             del self._results.under_way[place]
 
-    def _landed(self, key: Key, own: CallInCommon, outcome: Outcome | None) -> None:
+    def _landed(self, key: Key, own: SingleFlightCall, outcome: Outcome | None) -> None:
         """End a call: charge it, cache its result, and pass it to the members."""
-        slot, outcome = own.slot, own.end(outcome)
+        live, outcome = own.live, own.end(outcome)
         if outcome is None or outcome.state is not _SUCCEEDED:
             return
-        if slot.rare is not None and slot.rare.shared is not None and own.members:
-            own.members[0].make_rare().shared = slot.rare.shared  # it was part of a batch
-        if slot.rare is None or not slot.rare.surprise:
+        if live.rare is not None and live.rare.shared is not None and own.members:
+            own.members[0].make_rare().shared = live.rare.shared  # it was part of a batch
+        if live.rare is None or not live.rare.surprise:
             self._keep(key._replace(is_second=False), outcome.value, own)
         if key.is_second:
             slow = self._results.under_way.get((self._loop, key._replace(is_second=False)))
             if slow is not None:
                 slow.stop(FASTER)
 
-    def _keep(self, key: Key, value: Stored, own: CallInCommon) -> None:
+    def _keep(self, key: Key, value: Stored, own: SingleFlightCall) -> None:
         if not key.run and names_artifact(value):
             key = key._replace(run=self._run_id)
         if key.run:
@@ -244,51 +244,53 @@ class SharedCalls:
 
     # A call with a task of its own ------------------------------------------------------------------------
 
-    def _make(self, slot: Slot, tool: AnyTool, arguments: Mapping[str, Any], data: bytes, limit: int) -> CallInCommon:
+    def _make(
+        self, live: LiveAttempt, tool: AnyTool, arguments: Mapping[str, Any], data: bytes, limit: int
+    ) -> SingleFlightCall:
         """Make a call of *tool* on behalf of an attempt, with a slot and a context of its own.
 
         Raises:
             LookupError: A dependency of a batch form is missing.
         """
-        own = Slot(slot.node, tool, self._new_scope(), True, self._now)
+        own = LiveAttempt(live.node, tool, self._new_scope(), True, self._now)
         made, wanted = dict(arguments), tool.arguments
         if wanted.context is not None:
             made[wanted.context] = self._attempts.context_of(own)
         if wanted.deps:
             made |= self._deps.fill(wanted.deps, wanted.optional_deps)
-        objects = {} if slot.call is None else slot.call.objects
+        objects = {} if live.call is None else live.call.objects
         own.call = ToolCall(tool, data, made, partial(self._attempts.context_of, own), self._grace, limit, objects)
-        common = own.make_rare().common = CallInCommon(own, self._grace, self._run_id)
+        common = own.make_rare().common = SingleFlightCall(own, self._grace, self._run_id)
         return common
 
-    def _launch(self, own: CallInCommon, landed: Callable[[Outcome | None], object]) -> None:
+    def _launch(self, own: SingleFlightCall, landed: Callable[[Outcome | None], object]) -> None:
         own.is_launched = True
         self._running.add(own)
         self._tasks.create_task(self._run(own, landed), name="dagrun shared call", context=copy_context())
 
-    async def _run(self, own: CallInCommon, landed: Callable[[Outcome | None], object]) -> None:
+    async def _run(self, own: SingleFlightCall, landed: Callable[[Outcome | None], object]) -> None:
         """Make the call; a scope or a cancellation that its tool leaves behind ends with this task."""
-        slot, outcome = own.slot, None
+        live, outcome = own.live, None
         try:
             try:
                 outcome = await self._perform(own)
             except RuntimeError:
-                leave_leaked_scopes(slot.scope.raw)
-                outcome = leaked_outcome(slot)
+                leave_leaked_scopes(live.scope.raw)
+                outcome = leaked_outcome(live)
             finally:
                 self._running.discard(own)
                 landed(outcome)
                 if outcome is not None and outcome.failure is not None and not own.members:
                     drop_frames(outcome.failure.exception)
                 self._record.deliver()
-            await shake_off_cancellation()
+            await uncancel_task()
         except BaseException as error:
             if not is_cancellation(error) or is_being_cancelled():
                 raise
 
-    async def _perform(self, own: CallInCommon) -> Outcome | None:
-        slot = own.slot
-        with slot.scope:
-            if slot.asked is None and own.is_wanted:  # else all have left, or are about to, before this task began
-                return await self._attempts.perform(slot)
+    async def _perform(self, own: SingleFlightCall) -> Outcome | None:
+        live = own.live
+        with live.scope:
+            if live.asked is None and own.is_wanted:  # else all have left, or are about to, before this task began
+                return await self._attempts.perform(live)
         return None

@@ -4,6 +4,6 @@ Open `scheduler.py` first. `workers.py` has the tasks that run steps. A step pas
 `endings.py`; with ceilings, critics, hedges or questions it also passes `accounts.py`, `reviews.py`, `hedging.py` and
 `ask_from_tool.py`. `stopping.py` tells attempts to stop, and `finish.py` ends the run.
 
-No module here changes the state by itself: each change is a method of the record. Only `Attempts.perform` catches what
-a tool raises.
+No module here changes the state by itself: each change is a method of the record. Only `AttemptRunner.perform` catches
+what a tool raises.
 """

@@ -6,16 +6,16 @@ from dagrun.checks.check_context import lowest_limit
 from dagrun.decide.questions import reasons_before_call
 from dagrun.decide.run_status import NO_APPROVER
 from dagrun.errors import ValueRefused
-from dagrun.graph.fans import ended_at, fan_under, source_of
 from dagrun.graph.live_graph import OF_ANOTHER
+from dagrun.graph.mapped_steps import ended_at, mapped_step_below, source_of
 from dagrun.graph.node import Node
 from dagrun.model.outcome import ErrorKind, Failure, State
 from dagrun.model.value import join_stored, to_json
 from dagrun.runtime.run_parts import RunParts
-from dagrun.runtime.steps.attempt import Attempts
+from dagrun.runtime.steps.attempt import AttemptRunner
 
 
-class Starting:
+class Admission:
     """Checks everything that must be checked before a call: conditions, lists, people, deadlines.
 
     Args:
@@ -31,7 +31,7 @@ class Starting:
         self._policy = parts.policy
         self._people = parts.people
         self._now = parts.now
-        self.attempts: Attempts
+        self.attempts: AttemptRunner
 
     def is_startable(self, node: Node) -> bool:
         """Whether the tool of a ready step is to be called now; if not, it has been settled, expanded or held."""
@@ -94,7 +94,7 @@ class Starting:
 
     def _expand(self, node: Node) -> None:
         """Expand a for_each into its elements, if the ceilings allow so many."""
-        fan = fan_under(self._graph, node)
+        fan = mapped_step_below(self._graph, node)
         if fan is not None:
             self._expand_over(node, fan)
             return

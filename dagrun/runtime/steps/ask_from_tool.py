@@ -13,8 +13,8 @@ from dagrun.graph.node import Node
 from dagrun.model.event import StepResumed
 from dagrun.model.question import Answer
 from dagrun.model.value import encode, to_json
+from dagrun.runtime.live_attempt import LiveAttempt
 from dagrun.runtime.run_parts import RunParts
-from dagrun.runtime.slot import Slot
 
 
 class AskFromTool:
@@ -30,7 +30,7 @@ class AskFromTool:
         self._people = parts.people
         self._up = parts.up
 
-    async def ask(self, slot: Slot, text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
+    async def ask(self, live: LiveAttempt, text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
         """Ask for a running tool, and wait for the answer and for a place to continue; `None` if there is no answer.
 
         Raises:
@@ -38,58 +38,58 @@ class AskFromTool:
         """
         encode([text, schema])
         shown = b"" if about is None else to_json(encode(about))
-        rare = slot.make_rare()
+        rare = live.make_rare()
         if rare.asking is None:
             rare.asking = anyio.Lock()
         if rare.told is None:
-            rare.told = list(slot.node.extra.told) if slot.node.extra is not None else []
+            rare.told = list(live.node.extra.told) if live.node.extra is not None else []
         async with rare.asking:  # a tool with tasks of its own may want to ask two questions at once
-            answer = await self._ask(slot, text, None if schema is None else dict(schema), shown)
-        if slot.scope.is_told:
+            answer = await self._ask(live, text, None if schema is None else dict(schema), shown)
+        if live.scope.is_told:
             await checkpoint()  # here it is cancelled
         return answer
 
-    async def _ask(self, slot: Slot, text: str, schema: Mapping[str, Any] | None, about: bytes) -> Answer | None:
-        with self._up.clock_stopped(slot):
+    async def _ask(self, live: LiveAttempt, text: str, schema: Mapping[str, Any] | None, about: bytes) -> Answer | None:
+        with self._up.clock_stopped(live):
             try:
                 return await self._people.ask_inside(
-                    slot.node,
+                    live.node,
                     text,
                     schema,
                     about,
-                    told=slot.make_rare().told or [],
-                    on_open=partial(self._hold, slot),
-                    goes_on=lambda: slot.asked is None,
-                    is_let_go=lambda: slot.is_let_go,
+                    told=live.make_rare().told or [],
+                    on_open=partial(self._hold, live),
+                    goes_on=lambda: live.asked is None,
+                    is_let_go=lambda: live.is_let_go,
                 )
             finally:
-                await self.wait_for_place(slot)
+                await self.wait_for_place(live)
 
     @staticmethod
-    async def wait_for_place(slot: Slot) -> None:
+    async def wait_for_place(live: LiveAttempt) -> None:
         """Wait until it has a place again; also if the tool waits no longer: it must not continue without one."""
-        rare = slot.make_rare()
-        if slot.asked is None and not rare.has_place and rare.resume is not None:
+        rare = live.make_rare()
+        if live.asked is None and not rare.has_place and rare.resume is not None:
             with anyio.CancelScope(shield=True):
                 await rare.resume.wait()
 
-    def _hold(self, slot: Slot) -> None:
-        rare = slot.make_rare()
+    def _hold(self, live: LiveAttempt) -> None:
+        rare = live.make_rare()
         rare.resume = anyio.Event()
         rare.has_place = False
-        self._frontier.release(slot.node)
+        self._frontier.release(live.node)
         self._up.nudge()
 
-    def resume(self, slot: Slot, node: Node) -> None:
+    def resume(self, live: LiveAttempt, node: Node) -> None:
         """Continue a step that has a place again: its question was answered, or the element is there it has waited for.
 
         Args:
-            slot: Its attempt.
+            live: Its attempt.
             node: The step; or what has stood in line for it, while it was running.
         """
-        rare = slot.make_rare()
+        rare = live.make_rare()
         rare.has_place = True
-        if node is slot.node:
+        if node is live.node:
             self._record.emit(StepResumed(self._record.next_seq(), self._record.at(), node.id))
         if rare.resume is not None:
             rare.resume.set()

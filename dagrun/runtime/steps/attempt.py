@@ -24,7 +24,7 @@ from dagrun.model.condition import Condition, ConditionMismatch, holds
 from dagrun.model.contracts.received import ReceivedArguments
 from dagrun.model.contracts.spilling import ValueLimits, spill
 from dagrun.model.executor import Encoded, Executor, StillRunning, ToolCall
-from dagrun.model.journal import HeldTape
+from dagrun.model.journal import HeldRunLog
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.model.question import Answer
 from dagrun.model.redaction.logs import RedactingLogger
@@ -38,12 +38,12 @@ from dagrun.model.value import ArtifactStore, Stored, decode, describe, encode, 
 from dagrun.runtime.backend import is_being_cancelled, is_cancellation
 from dagrun.runtime.coroutine_driver import Suspended
 from dagrun.runtime.frame_files import FiledOutput, held_in_files, opened
+from dagrun.runtime.live_attempt import LiveAttempt
 from dagrun.runtime.run_parts import RunParts
-from dagrun.runtime.slot import Slot
 from dagrun.runtime.steps.object_arguments import arguments_with_objects, held_elements
 from dagrun.runtime.steps.spilled_outputs import refuse_kept_out, refuse_spilled, why_list_spilled
 
-AskInside = Callable[[Slot, str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
+AskInside = Callable[[LiveAttempt, str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 AskPerson = Callable[[str, Mapping[str, Any] | None, Any], Awaitable[Answer | None]]
 Encoder = Callable[[object, int], Stored]
 
@@ -56,11 +56,11 @@ _NO_OBJECTS: Final[Mapping[str, object]] = {}
 class Sharing(Protocol):
     """Makes the calls of tools that have a cache or a batch form: see `dagrun.runtime.sharing`."""
 
-    def call(self, slot: Slot, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
+    def call(self, live: LiveAttempt, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
         """Return a coroutine that makes or shares the call of an attempt, through the executor *name*."""
 
 
-class Attempts:
+class AttemptRunner:
     """Makes the attempts of one run.
 
     Args:
@@ -93,16 +93,18 @@ class Attempts:
         )
         self._has_objects = parts.graph.has_objects
         # What may not be recorded may be in no file either.
-        self._files_frames = self._has_objects and parts.tape is not None and not parts.policy.redact_records
+        self._files_frames = self._has_objects and parts.run_log is not None and not parts.policy.redact_records
         tools = parts.graph.plan.toolbox.values()
         self._may_spill = any(tool.output.spills for tool in tools)
         self._on_progress = parts.record.progress
         self._on_confidence = parts.record.note_confidence
         self._tracer = parts.tracer
         self._now = parts.now
-        self._tape = tape = parts.tape
-        # The test for a protocol takes longer than a step, and most runs have no tape.
-        self._until_written = None if tape is None else tape.held if isinstance(tape, HeldTape) else tape.durable
+        self._run_log = run_log = parts.run_log
+        # The test for a protocol takes longer than a step, and most runs have no run log.
+        self._until_written = (
+            None if run_log is None else run_log.held if isinstance(run_log, HeldRunLog) else run_log.durable
+        )
         self._up = up = parts.up
         self._executors = executors
         self._artifacts = artifacts
@@ -114,16 +116,16 @@ class Attempts:
         self.sharing: Sharing | None = None
         self._is_plain = self._tracer is None and not (self._files_frames or self.shares)
 
-    def prepare(self, slot: Slot) -> Failure | None:
+    def prepare(self, live: LiveAttempt) -> Failure | None:
         """Fill in and check the arguments; return a failure if that cannot be done."""
-        tool, plan = slot.tool, slot.node.plan
+        tool, plan = live.tool, live.node.plan
         data, objects = b"{}", _NO_OBJECTS
         arguments: dict[str, Any] = {}
-        if plan.has_arguments or slot.node.on_fallback or slot.node.extra is not None:
+        if plan.has_arguments or live.node.on_fallback or live.node.extra is not None:
             try:
-                data = self.fill(slot.node)
+                data = self.fill(live.node)
                 if self._has_objects:
-                    arguments, objects = arguments_with_objects(self._graph, slot.node, executor_of(slot), data)
+                    arguments, objects = arguments_with_objects(self._graph, live.node, executor_of(live), data)
                 else:
                     arguments = tool.arguments.parse(data)
                 if tool.arguments.takes_more:
@@ -133,24 +135,24 @@ class Attempts:
             except ValidationError as error:
                 return Failure(ErrorKind.BAD_ARGUMENTS, f"{tool.name}: {explain(error)}", nothing_happened=True)
             if tool.arguments.takes_more:
-                self._add_from_host(slot, arguments)
-        context = partial(self.context_of, slot)
+                self._add_from_host(live, arguments)
+        context = partial(self.context_of, live)
         most = self._limits.most_of(tool) if tool.output.spills else tool.output_limit
-        slot.call = ToolCall(tool, data, arguments, context, self._grace, most, objects)
+        live.call = ToolCall(tool, data, arguments, context, self._grace, most, objects)
         return None
 
-    def _add_from_host(self, slot: Slot, arguments: dict[str, Any]) -> None:
+    def _add_from_host(self, live: LiveAttempt, arguments: dict[str, Any]) -> None:
         """Add the arguments that no plan has: the context, the dependencies, and a stream of elements."""
-        contract = slot.tool.arguments
+        contract = live.tool.arguments
         if contract.context is not None:
-            arguments[contract.context] = self.context_of(slot)
+            arguments[contract.context] = self.context_of(live)
         if contract.deps:
             arguments |= self._graph.plan.deps.fill(contract.deps, contract.optional_deps)
-        if contract.stream and slot.node.plan.stream:
-            from dagrun.graph.fans import fan_of_stream  # here: few tools take a stream
+        if contract.stream and live.node.plan.stream:
+            from dagrun.graph.mapped_steps import fan_of_stream  # here: few tools take a stream
 
-            if (fan := fan_of_stream(self._graph, slot.node)) is not None:
-                arguments[contract.stream] = self._up.open_stream(slot, fan)
+            if (fan := fan_of_stream(self._graph, live.node)) is not None:
+                arguments[contract.stream] = self._up.open_stream(live, fan)
 
     def _reveal(self, tool: AnyTool, arguments: dict[str, Any]) -> None:
         """Replace handles by secrets: only here, so that nothing stored contains them.
@@ -209,9 +211,9 @@ class Attempts:
 
     def must_be_written(self, tool: AnyTool) -> bool:
         """Whether a call of *tool* must be on record, durably, before it is made."""
-        return self._tape is not None and not tool.effect.is_free
+        return self._run_log is not None and not tool.effect.is_free
 
-    async def write_start(self, slot: Slot) -> Outcome | None:
+    async def write_start(self, live: LiveAttempt) -> Outcome | None:
         """Wait until the start of a call is durable, and the run still ours; else return the outcome without a call."""
         assert self._until_written is not None
         self._up.suspended()
@@ -221,7 +223,7 @@ class Attempts:
             failure = Failure(ErrorKind.EXCEPTION, shorten(str(error)), type(error).__name__, nothing_happened=True)
             return Outcome(State.FAILED, None, failure)
         except anyio.get_cancelled_exc_class():
-            slot.make_rare().is_unentered = True
+            live.make_rare().is_unentered = True
             raise
         return None
 
@@ -229,20 +231,20 @@ class Attempts:
         """Return the idempotency key of the next call of *node*, of the tool of that name."""
         return idempotency_key(self._root, node.root, tool, node.generation)
 
-    async def perform(self, slot: Slot) -> Outcome:
+    async def perform(self, live: LiveAttempt) -> Outcome:
         """Make the call, and catch everything that the tool raises: this is the one place that does.
 
         Raises only a cancellation that was asked for.
         """
-        scope = slot.scope
+        scope = live.scope
         scope.is_inside = True
         try:
-            plan, call, context = slot.node.plan, slot.call, self._context.copy()
+            plan, call, context = live.node.plan, live.call, self._context.copy()
             assert call is not None
-            name = plan.executor if slot.tool is plan.tool else slot.tool.executor
+            name = plan.executor if live.tool is plan.tool else live.tool.executor
             if name != "coroutine":
-                call.clock_stopped = partial(self._up.clock_stopped, slot)
-            coroutine = self._begun(slot, name, call, context)
+                call.clock_stopped = partial(self._up.clock_stopped, live)
+            coroutine = self._begun(live, name, call, context)
             try:
                 got = context.run(coroutine.send, None)
             except StopIteration as stop:
@@ -251,134 +253,134 @@ class Attempts:
                 self._up.suspended()
                 rest = Suspended(coroutine, context, got, scope)
                 result = await rest
-                slot.was_interrupted = rest.was_interrupted
-            return self._conclude(slot, result)
+                live.was_interrupted = rest.was_interrupted
+            return self._conclude(live, result)
         except StillRunning as error:
             # If it was not told to stop, an executor has given it up by itself, and its effect is not known.
-            is_known = slot.asked is not None or slot.tool.effect.is_free
+            is_known = live.asked is not None or live.tool.effect.is_free
             state = State.ABANDONED if is_known else State.UNKNOWN
-            return self._failed(slot, state, Failure(ErrorKind.TIMEOUT, str(error)))
+            return self._failed(live, state, Failure(ErrorKind.TIMEOUT, str(error)))
         except BaseException as error:
-            if is_cancellation(error) and _is_asked_for(slot, error):
+            if is_cancellation(error) and _is_asked_for(live, error):
                 raise
-            return self._caught(slot, error)
+            return self._caught(live, error)
         finally:
             scope.is_inside = False
 
-    def _caught(self, slot: Slot, error: BaseException) -> Outcome:
+    def _caught(self, live: LiveAttempt, error: BaseException) -> Outcome:
         """Return the outcome of a call that has raised *error*.
 
         Raises:
             HostInterrupted: It is the interrupt of a signal, and not of the call.
         """
         if is_cancellation(error):
-            return self._foreign_cancellation(slot, error)
+            return self._foreign_cancellation(live, error)
         if not isinstance(error, Exception) and (cause := interrupt_in(error)) is not None:
             self._up.cancelled_around()
             raise HostInterrupted(cause)
         plan = self._graph.plan
-        rule = slot.node.plan.step.retry or plan.policy.retry
-        return self._failed(slot, State.FAILED, classify(error, slot.tool, plan.redactor, rule.retry_on))
+        rule = live.node.plan.step.retry or plan.policy.retry
+        return self._failed(live, State.FAILED, classify(error, live.tool, plan.redactor, rule.retry_on))
 
-    def _begun(self, slot: Slot, name: str, call: ToolCall, context: Context) -> Coroutine[Any, Any, object]:
-        coroutine = self._executors[name].call(call) if self._is_plain else self._traced(slot, name, call, context)
-        stream = None if slot.rare is None else slot.rare.stream
+    def _begun(self, live: LiveAttempt, name: str, call: ToolCall, context: Context) -> Coroutine[Any, Any, object]:
+        coroutine = self._executors[name].call(call) if self._is_plain else self._traced(live, name, call, context)
+        stream = None if live.rare is None else live.rare.stream
         return coroutine if stream is None else stream.until_final(coroutine)
 
-    def _traced(self, slot: Slot, name: str, call: ToolCall, context: Context) -> Coroutine[Any, Any, object]:
+    def _traced(self, live: LiveAttempt, name: str, call: ToolCall, context: Context) -> Coroutine[Any, Any, object]:
         """Begin the span of a call, if there are traces, and return its coroutine."""
         if self._tracer is not None:
-            self._begin_span(self._tracer, slot, call, context)
-        return self._special(slot, name, call)
+            self._begin_span(self._tracer, live, call, context)
+        return self._special(live, name, call)
 
-    def _begin_span(self, tracer: RunTracer, slot: Slot, call: ToolCall, context: Context) -> None:
+    def _begin_span(self, tracer: RunTracer, live: LiveAttempt, call: ToolCall, context: Context) -> None:
         """Begin the span of a call, in its context variables."""
-        node, attempt = slot.node, slot.node.latest
+        node, attempt = live.node, live.node.latest
         assert attempt is not None
         facts = AttemptFacts(
             step=node.id,
             parent="" if node.parent is None else node.parent.id,
             number=attempt.number,
-            tool=slot.tool,
-            key=self.key_of(node, slot.tool.name),
+            tool=live.tool,
+            key=self.key_of(node, live.tool.name),
             needs=node.plan.depends_on,
             revision=self._graph.revision,
             started=attempt.started,
             arguments=call.data,
-            is_second=slot.rare is not None and slot.rare.is_second,
-            leaves=executor_of(slot) not in _IN_THIS_PROCESS,
+            is_second=live.rare is not None and live.rare.is_second,
+            leaves=executor_of(live) not in _IN_THIS_PROCESS,
         )
         call.headers = tracer.begin_attempt(facts, context)
 
-    def _conclude(self, slot: Slot, result: object) -> Outcome:
+    def _conclude(self, live: LiveAttempt, result: object) -> Outcome:
         """Check the returned value. The tool has returned, so its effect is resolved even if the value is invalid."""
         try:
-            output = slot.tool.output
+            output = live.tool.output
             if output.is_direct:
-                value = self._store(output.encode, result, slot.tool.output_limit)
+                value = self._store(output.encode, result, live.tool.output_limit)
             else:
-                value = self._kept(slot, result)
+                value = self._kept(live, result)
         except ValueRefused as error:
-            return self._refused(slot, error)
-        condition = slot.node.plan.success
+            return self._refused(live, error)
+        condition = live.node.plan.success
         if condition is not None:
-            failure = self.failed_condition(condition, (slot.node.plan.step.id, value))
+            failure = self.failed_condition(condition, (live.node.plan.step.id, value))
             if failure is not None:
-                return self._returned(slot, failure)
-        rare = slot.rare
+                return self._returned(live, failure)
+        rare = live.rare
         if rare is None:
-            return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost)
+            return Outcome(_SUCCEEDED, value, None, live.tokens, live.cost)
         if rare.confidence is not None:
-            self._on_confidence(slot.node, rare.confidence)
-        return Outcome(_SUCCEEDED, value, None, slot.tokens, slot.cost, rare.surprise, rare.shared)
+            self._on_confidence(live.node, rare.confidence)
+        return Outcome(_SUCCEEDED, value, None, live.tokens, live.cost, rare.surprise, rare.shared)
 
-    def _refused(self, slot: Slot, error: ValueRefused) -> Outcome:
-        text = f"{slot.tool.name}: {error}"
+    def _refused(self, live: LiveAttempt, error: ValueRefused) -> Outcome:
+        text = f"{live.tool.name}: {error}"
         if isinstance(error, ValueTooLarge):
-            text = f"{text} (the ceiling is {self._limits.name_of(slot.tool)})"
-        return self._returned(slot, with_error(Failure(ErrorKind.BAD_OUTPUT, shorten(text, 500)), error))
+            text = f"{text} (the ceiling is {self._limits.name_of(live.tool)})"
+        return self._returned(live, with_error(Failure(ErrorKind.BAD_OUTPUT, shorten(text, 500)), error))
 
     @staticmethod
-    def _returned(slot: Slot, failure: Failure) -> Outcome:
+    def _returned(live: LiveAttempt, failure: Failure) -> Outcome:
         """Return the failure of an attempt whose tool has returned, so that its effect is resolved."""
-        shared = None if slot.rare is None else slot.rare.shared
-        return Outcome(State.FAILED, None, failure, slot.tokens, slot.cost, "", shared)
+        shared = None if live.rare is None else live.rare.shared
+        return Outcome(State.FAILED, None, failure, live.tokens, live.cost, "", shared)
 
-    def _kept(self, slot: Slot, result: object) -> Stored:
+    def _kept(self, live: LiveAttempt, result: object) -> Stored:
         """Store a result that has objects in memory, or becomes an artifact if it is too large."""
-        tool = slot.tool
+        tool = live.tool
         if tool.output.hold is not None:
             if isinstance(result, FiledOutput):
                 return result.unwrap()
-            stored = self._store(encoder_of(tool, _call_of(slot.node)), result, tool.output_limit)
+            stored = self._store(encoder_of(tool, _call_of(live.node)), result, tool.output_limit)
             return opened(stored, self._artifacts) if isinstance(result, Encoded) else stored
         value = self._store(tool.output.encode, result, self._limits.most_of(tool))
         plan = self._graph.plan
-        if plan.policy.redact_records and self._tape is not None and len(to_json(value)) > tool.output_limit:
+        if plan.policy.redact_records and self._run_log is not None and len(to_json(value)) > tool.output_limit:
             refuse_kept_out(value, plan.redactor)
-        return spill(value, tool, self._artifacts, slot.node.id, plan.secrets)
+        return spill(value, tool, self._artifacts, live.node.id, plan.secrets)
 
-    def _special(self, slot: Slot, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
+    def _special(self, live: LiveAttempt, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
         """Return the coroutine of a call in a run with shared calls, or with tools that return frames.
 
         That of a tool with a cache or a batch form may share a call, and that of a tool that returns frames here writes
         them to files.
         """
         if self.sharing is not None and (call.tool.cache is not None or call.tool.batch is not None):
-            return self.sharing.call(slot, name, call)
+            return self.sharing.call(live, name, call)
         if not self._files_frames:
             return self._executors[name].call(call)
         coroutine = self._executors[name].call(call)
-        return self._with_files(slot, coroutine) if slot.tool.output.has_frames and name != "process" else coroutine
+        return self._with_files(live, coroutine) if live.tool.output.has_frames and name != "process" else coroutine
 
-    async def _with_files(self, slot: Slot, coroutine: Coroutine[Any, Any, object]) -> object:
+    async def _with_files(self, live: LiveAttempt, coroutine: Coroutine[Any, Any, object]) -> object:
         """Make a call, then write the frames that it returns to files, in a thread."""
         result = await coroutine
-        tool = slot.tool
-        if tool.name in self._limits.unrecorded or slot.node.plan.tool.name in self._limits.unrecorded:
+        tool = live.tool
+        if tool.name in self._limits.unrecorded or live.node.plan.tool.name in self._limits.unrecorded:
             return result
         secrets = self._graph.plan.secrets
-        file = partial(held_in_files, tool, result, _call_of(slot.node), self._artifacts, secrets)
+        file = partial(held_in_files, tool, result, _call_of(live.node), self._artifacts, secrets)
         return await anyio.to_thread.run_sync(file)
 
     @staticmethod
@@ -412,61 +414,61 @@ class Attempts:
         return Failure(ErrorKind.SUCCESS_CONDITION, f"the condition does not hold: {shorten(text)}")
 
     @staticmethod
-    def _failed(slot: Slot, state: State, failure: Failure) -> Outcome:
+    def _failed(live: LiveAttempt, state: State, failure: Failure) -> Outcome:
         # After any exception but ToolError, it is not known whether an effect took place.
-        if state is State.FAILED and not failure.nothing_happened and not slot.tool.effect.is_free:
+        if state is State.FAILED and not failure.nothing_happened and not live.tool.effect.is_free:
             state = State.UNKNOWN
-        rare = slot.rare
-        return Outcome(state, None, failure, slot.tokens, slot.cost, "", None if rare is None else rare.shared)
+        rare = live.rare
+        return Outcome(state, None, failure, live.tokens, live.cost, "", None if rare is None else rare.shared)
 
-    def _foreign_cancellation(self, slot: Slot, error: BaseException) -> Outcome:
-        if slot.is_fresh:
+    def _foreign_cancellation(self, live: LiveAttempt, error: BaseException) -> Outcome:
+        if live.is_fresh:
             text = "it was cancelled, and nobody had asked for that but itself"
-            return self._failed(slot, State.FAILED, with_error(Failure(ErrorKind.FOREIGN_CANCELLATION, text), error))
+            return self._failed(live, State.FAILED, with_error(Failure(ErrorKind.FOREIGN_CANCELLATION, text), error))
         text = "a cancellation hit it that a step before it had left behind"
-        return self._failed(slot, State.FAILED, Failure(ErrorKind.STRAY_CANCELLATION, text))
+        return self._failed(live, State.FAILED, Failure(ErrorKind.STRAY_CANCELLATION, text))
 
-    def context_of(self, slot: Slot) -> ToolContext:
-        """Return the context of the call of *slot*, made when it is asked for."""
-        if slot.context is None:
-            slot.context = self._make_context(slot)
-            if slot.asked is not None:  # a tool that was left behind may ask for it only now
-                slot.context.stop.set()
-        return slot.context
+    def context_of(self, live: LiveAttempt) -> ToolContext:
+        """Return the context of the call of *live*, made when it is asked for."""
+        if live.context is None:
+            live.context = self._make_context(live)
+            if live.asked is not None:  # a tool that was left behind may ask for it only now
+                live.context.stop.set()
+        return live.context
 
-    def _make_context(self, slot: Slot) -> ToolContext:
-        provider, kind = self._graph.plan.deps, slot.tool.arguments.context_deps
-        node = slot.node
+    def _make_context(self, live: LiveAttempt) -> ToolContext:
+        provider, kind = self._graph.plan.deps, live.tool.arguments.context_deps
+        node = live.node
         if self._log is None:  # most tools ask for no context
             self._log = RedactingLogger(_LOG, self._graph.plan.redactor)
         return ToolContext(
             run_id=self._run_id,
             step=node.id,
             attempt=len(node.attempts),
-            idempotency_key=self.key_of(node, slot.tool.name),
-            deadline=slot.deadline,
+            idempotency_key=self.key_of(node, live.tool.name),
+            deadline=live.deadline,
             logger=logging.LoggerAdapter(self._log, {"run_id": self._run_id, "step": node.id}),
             artifacts=self._artifacts,
             # Both held weakly: the slot keeps the context, and a tool that keeps it must not keep the run.
-            report=partial(_report, ref(self), ref(slot)),
+            report=partial(_report, ref(self), ref(live)),
             clock=self._now,
-            ask_person=self._asking(slot),
+            ask_person=self._asking(live),
             limits=self._limits,
-            deps=provider.given if kind is None else provider.find(kind, slot.tool.arguments.context or ""),
+            deps=provider.given if kind is None else provider.find(kind, live.tool.arguments.context or ""),
             provider=provider,
             expected_output=node.plan.step.expected_output,
             inner_asks=node.plan.inner_asks,
         )
 
-    def _charge(self, slot: Slot, tokens: int, cost: float | None) -> None:
-        slot.make_rare().has_reported = True
-        slot.tokens += tokens
-        slot.cost = slot.cost if cost is None else (slot.cost or 0.0) + cost
+    def _charge(self, live: LiveAttempt, tokens: int, cost: float | None) -> None:
+        live.make_rare().has_reported = True
+        live.tokens += tokens
+        live.cost = live.cost if cost is None else (live.cost or 0.0) + cost
 
-    def _asking(self, slot: Slot) -> AskPerson | None:
-        if executor_of(slot) != "coroutine":
+    def _asking(self, live: LiveAttempt) -> AskPerson | None:
+        if executor_of(live) != "coroutine":
             return None
-        return _ask_nobody if slot.rare is not None and slot.rare.is_second else partial(_ask, ref(self), ref(slot))
+        return _ask_nobody if live.rare is not None and live.rare.is_second else partial(_ask, ref(self), ref(live))
 
 
 def _over(what: str, limit: int) -> str:
@@ -476,16 +478,16 @@ def _over(what: str, limit: int) -> str:
     )
 
 
-def _is_asked_for(slot: Slot, cancellation: BaseException) -> bool:
+def _is_asked_for(live: LiveAttempt, cancellation: BaseException) -> bool:
     """Whether the attempt was to be cancelled; the cancellation of the other backend is none for the loop."""
-    is_told = slot.scope.is_told or slot.asked is not None or is_being_cancelled()
+    is_told = live.scope.is_told or live.asked is not None or is_being_cancelled()
     return is_told and isinstance(cancellation, anyio.get_cancelled_exc_class())
 
 
-def executor_of(slot: Slot) -> str:
-    """Return the name of the executor that makes the call of *slot*."""
-    plan = slot.node.plan
-    return plan.executor if slot.tool is plan.tool else slot.tool.executor
+def executor_of(live: LiveAttempt) -> str:
+    """Return the name of the executor that makes the call of *live*."""
+    plan = live.node.plan
+    return plan.executor if live.tool is plan.tool else live.tool.executor
 
 
 def encoder_of(tool: AnyTool, call: str = "") -> Encoder:
@@ -499,32 +501,32 @@ def _call_of(node: Node) -> str:
     return f"{node.id}#{len(node.attempts)}"
 
 
-def _report(attempts: ref[Attempts], reference: ref[Slot], kind: str, facts: Mapping[str, Any]) -> None:
+def _report(attempts: ref[AttemptRunner], reference: ref[LiveAttempt], kind: str, facts: Mapping[str, Any]) -> None:
     """Process a report of a tool through its context."""
-    own, slot = attempts(), reference()
-    if own is None or slot is None or slot.is_done:
+    own, live = attempts(), reference()
+    if own is None or live is None or live.is_done:
         return  # late: the attempt has been recorded already
     match kind:
         case "usage":
-            own._charge(slot, facts["tokens"], facts["cost"])
+            own._charge(live, facts["tokens"], facts["cost"])
         case "surprise":
-            slot.make_rare().surprise = shorten(str(facts["reason"])) or "surprising"
+            live.make_rare().surprise = shorten(str(facts["reason"])) or "surprising"
         case "piece":
-            own._up.piece(slot.node, facts["text"])
+            own._up.piece(live.node, facts["text"])
         case "confidence":
-            rare = slot.make_rare()
+            rare = live.make_rare()
             rare.confidence = min(facts["confidence"], 1.0 if rare.confidence is None else rare.confidence)
         case "progress":
-            own._on_progress(slot.node, facts["fraction"], shorten(str(facts["message"])))
+            own._on_progress(live.node, facts["fraction"], shorten(str(facts["message"])))
 
 
 async def _ask(
-    attempts: ref[Attempts], reference: ref[Slot], text: str, schema: Mapping[str, Any] | None, about: Any
+    attempts: ref[AttemptRunner], reference: ref[LiveAttempt], text: str, schema: Mapping[str, Any] | None, about: Any
 ) -> Answer | None:
-    own, slot = attempts(), reference()
-    if own is None or slot is None or slot.is_done or slot.scope.is_told:
+    own, live = attempts(), reference()
+    if own is None or live is None or live.is_done or live.scope.is_told:
         return None  # late, as in `_report`: nothing waits for the answer, nor for a question of its clean-up
-    return await own._ask_person(slot, text, schema, about)
+    return await own._ask_person(live, text, schema, about)
 
 
 async def _ask_nobody(text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:

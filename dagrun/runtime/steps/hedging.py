@@ -22,14 +22,14 @@ from dagrun.runtime.backend import (
     is_being_cancelled,
     is_cancellation,
     leave_leaked_scopes,
-    shake_off_cancellation,
+    uncancel_task,
 )
-from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.deadlines import Timers
+from dagrun.runtime.live_attempt import HedgedCall, LiveAttempt, leaked_outcome
 from dagrun.runtime.run_parts import RunParts
-from dagrun.runtime.slot import Second, Slot, leaked_outcome
-from dagrun.runtime.steps.attempt import Attempts, executor_of
-from dagrun.runtime.steps.endings import Endings
-from dagrun.runtime.steps.finish import Finish
+from dagrun.runtime.steps.attempt import AttemptRunner, executor_of
+from dagrun.runtime.steps.attempt_completion import AttemptCompletion
+from dagrun.runtime.steps.run_completion import RunCompletion
 
 LOOK: Final = 0.01  # seconds for which a look at all running steps is used: a thousand calls may be slow at once
 LEAST_PATIENCE: Final = 0.001  # seconds: a call that ends sooner is not made faster by a second call
@@ -61,9 +61,9 @@ class Hedges:
         durations: Durations,
         share: HedgeShare,
         *,
-        running: Mapping[str, Slot],
-        endings: Endings,
-        finish: Finish,
+        running: Mapping[str, LiveAttempt],
+        endings: AttemptCompletion,
+        finish: RunCompletion,
     ) -> None:
         self._graph = parts.graph
         self._record = parts.record
@@ -84,47 +84,47 @@ class Hedges:
         self._looked = -math.inf
         self._rests: tuple[Rest, ...] = ()
         self._tasks: TaskGroup
-        self._alarms: Alarms
-        self._attempts: Attempts
+        self._alarms: Timers
+        self._attempts: AttemptRunner
 
-    def open(self, tasks: TaskGroup, alarms: Alarms, attempts: Attempts) -> None:
+    def open(self, tasks: TaskGroup, alarms: Timers, attempts: AttemptRunner) -> None:
         """Set the task group of the run, and the parts that exist only inside it."""
         self._tasks, self._alarms, self._attempts = tasks, alarms, attempts
 
     # The first call ---------------------------------------------------------------------------------------
 
-    async def perform(self, slot: Slot) -> Outcome:
+    async def perform(self, live: LiveAttempt) -> Outcome:
         """Make the call of an attempt, and a second call, if it is slow and the run waits for it.
 
         Raises only a cancellation that was asked for.
         """
-        self._share.called(slot.tool.name)
-        patience = self._patience(slot)
+        self._share.called(live.tool.name)
+        patience = self._patience(live)
         if patience is not None:
             now = self._now()
-            self._alarms.at(now + patience, partial(self._consider, slot, now))
-        outcome = await self._attempts.perform(slot)
-        second = slot.rare.second if slot.rare is not None else None
-        if second is None or second.is_closed or slot.asked is not None or outcome.state is State.SUCCEEDED:
+            self._alarms.at(now + patience, partial(self._consider, live, now))
+        outcome = await self._attempts.perform(live)
+        second = live.rare.second if live.rare is not None else None
+        if second is None or second.is_closed or live.asked is not None or outcome.state is State.SUCCEEDED:
             return outcome
         await _end_of(second)
         return outcome  # if the second call has won, the end of the attempt is on record by now
 
-    def left(self, slot: Slot) -> None:
+    def left(self, live: LiveAttempt) -> None:
         """Note that the task of the first call has left the attempt."""
-        if slot.rare is not None and slot.rare.second is not None:
-            self._leave(slot.rare.second)
+        if live.rare is not None and live.rare.second is not None:
+            self._leave(live.rare.second)
 
-    def _patience(self, slot: Slot) -> float | None:
+    def _patience(self, live: LiveAttempt) -> float | None:
         """Return the seconds after which a call is slow; `None` if it gets no second call, or that is not known yet."""
-        rule, name = self._rule, slot.tool.name
-        if not slot.tool.effect.is_free or (rule.tools and name not in rule.tools):
+        rule, name = self._rule, live.tool.name
+        if not live.tool.effect.is_free or (rule.tools and name not in rule.tools):
             return None
-        if executor_of(slot) == "thread":
+        if executor_of(live) == "thread":
             return None  # the slower call could not be stopped, and threads that would not stop are counted
         if self._durations.count(name) < rule.min_calls:
             return None
-        if self._reviews is not None and self._reviews.wanted(slot.node.plan.step):
+        if self._reviews is not None and self._reviews.wanted(live.node.plan.step):
             return None
         most, median = self._durations.quantile(name, rule.quantile), self._durations.median(name)
         if most is None or median is None:
@@ -134,16 +134,16 @@ class Hedges:
 
     # The decision -----------------------------------------------------------------------------------------
 
-    def _consider(self, slot: Slot, started: float) -> None:
+    def _consider(self, live: LiveAttempt, started: float) -> None:
         """Make a second call beside a slow one, or look again when the slow call has taken twice as long."""
-        if slot.is_done or slot.asked is not None or self._finish.is_closing:
+        if live.is_done or live.asked is not None or self._finish.is_closing:
             return
-        rare = slot.rare
+        rare = live.rare
         if rare is not None and (rare.second is not None or rare.asking is not None):
             return  # a call that waits for a person, or for elements of a for_each, is not slow
-        if not (self._is_worth_it(slot.node) and self._begin(slot, started)):
+        if not (self._is_worth_it(live.node) and self._begin(live, started)):
             now = self._now()
-            self._alarms.at(now + (now - started), partial(self._consider, slot, started))
+            self._alarms.at(now + (now - started), partial(self._consider, live, started))
 
     def _is_worth_it(self, node: Node) -> bool:
         if not self._share.allows(node.attempts[-1].tool, self._rule.max_share):
@@ -152,36 +152,36 @@ class Hedges:
             return False
         now = self._now()
         if now - self._looked >= LOOK:
-            running = [slot.node for slot in self._running.values()]
+            running = [live.node for live in self._running.values()]
             self._looked, self._rests = now, longest_rests(self._graph, running, self._record.at())
         return is_waited_for(self._graph, node, self._rests)
 
-    def _begin(self, slot: Slot, started: float) -> bool:
+    def _begin(self, live: LiveAttempt, started: float) -> bool:
         """Make the second call, if there is room for it under the ceilings; return whether there was."""
-        node = slot.node
+        node = live.node
         self._frontier.occupy(node)
-        other = Slot(node, slot.tool, self._new_scope(), True, self._now)
-        other.deadline, other.limit = slot.deadline, slot.limit
+        other = LiveAttempt(node, live.tool, self._new_scope(), True, self._now)
+        other.deadline, other.limit = live.deadline, live.limit
         other.make_rare().is_second = True  # before its context is made, which lets a second call ask nobody
         if not self._accounts.reserve_more(other) or self._attempts.prepare(other) is not None:
             self._accounts.withdraw(other)
             self._frontier.release(node)
             return False
         self._endings.provider_limits.begin(other)
-        second = Second(other, anyio.Event())
-        second.on_first_end = partial(self._first_ended, slot, second)
-        slot.make_rare().second = second
-        self._share.hedged(slot.tool.name)
+        second = HedgedCall(other, anyio.Event())
+        second.on_first_end = partial(self._first_ended, live, second)
+        live.make_rare().second = second
+        self._share.hedged(live.tool.name)
         record = self._record
         record.emit(Hedged(record.next_seq(), record.at(), node.id, len(node.attempts), self._now() - started))
-        self._tasks.create_task(self._run(slot, second), name="dagrun hedge", context=self._context)
+        self._tasks.create_task(self._run(live, second), name="dagrun hedge", context=self._context)
         return True
 
     # The second call --------------------------------------------------------------------------------------
 
-    async def _run(self, slot: Slot, second: Second) -> None:
+    async def _run(self, live: LiveAttempt, second: HedgedCall) -> None:
         """Make the second call; a scope or a cancellation that its tool leaves behind ends with this task."""
-        other = second.slot
+        other = second.live
         try:
             try:
                 second.outcome = await self._perform_second(other)
@@ -189,75 +189,75 @@ class Hedges:
                 leave_leaked_scopes(other.scope.raw)
                 second.outcome = leaked_outcome(other)
             finally:
-                self._second_ended(slot, second)
+                self._second_ended(live, second)
                 self._record.deliver()
-            await shake_off_cancellation()
+            await uncancel_task()
         except BaseException as error:
             if not is_cancellation(error) or is_being_cancelled():
                 raise
 
-    async def _perform_second(self, other: Slot) -> Outcome | None:
+    async def _perform_second(self, other: LiveAttempt) -> Outcome | None:
         with other.scope:
             if other.asked is None:  # else the attempt has ended before this task began
                 return await self._attempts.perform(other)
         return None
 
-    def _second_ended(self, slot: Slot, second: Second) -> None:
-        outcome, second.slot.call = second.outcome, None  # it leads back to the slot
+    def _second_ended(self, live: LiveAttempt, second: HedgedCall) -> None:
+        outcome, second.live.call = second.outcome, None  # it leads back to the live
         if not second.is_closed:
-            is_late = slot.asked is not None or (slot.deadline is not None and self._now() > slot.deadline)
+            is_late = live.asked is not None or (live.deadline is not None and self._now() > live.deadline)
             is_late = is_late or is_being_cancelled()  # with the code around the run: the call may have swallowed that
             second.has_won = outcome is not None and outcome.state is State.SUCCEEDED and not is_late
             failure = outcome.failure if outcome is not None else None
-            self._close(slot, second, failure.message if failure is not None else "")
+            self._close(live, second, failure.message if failure is not None else "")
             drop_frames(failure.exception if failure is not None else None)
             if second.has_won:
-                self._endings.leave_provider(slot, None)  # it was not answered, so its time says nothing
-                self._up.conclude(slot, _result(slot, second))
+                self._endings.leave_provider(live, None)  # it was not answered, so its time says nothing
+                self._up.conclude(live, _result(live, second))
                 second.outcome = None  # an alarm keeps the call for a while, and need not keep its output
-                slot.tell_to_stop(State.CANCELLED, FASTER, self._grace)
+                live.tell_to_stop(State.CANCELLED, FASTER, self._grace)
         second.ended.set()
         self._leave(second)
         self._up.nudge()  # steps that are ready, or have room now, do not wait until the other call unwinds
 
-    def _first_ended(self, slot: Slot, second: Second, is_recorded: bool) -> None:
+    def _first_ended(self, live: LiveAttempt, second: HedgedCall, is_recorded: bool) -> None:
         """End the second call, because the attempt ends."""
         # A call that will not stop keeps its place no longer than other calls that will not stop.
         self._alarms.at(self._now() + self._grace, partial(self._release, second))
         if second.is_closed:
             return
         if is_recorded:
-            self._close(slot, second)
+            self._close(live, second)
         else:
-            second.is_closed = second.slot.is_done = True
-            self._endings.leave_provider(second.slot, None)
-            self._accounts.settle(second.slot)
-        second.slot.tell_to_stop(State.CANCELLED, SLOWER, self._grace)
+            second.is_closed = second.live.is_done = True
+            self._endings.leave_provider(second.live, None)
+            self._accounts.settle(second.live)
+        second.live.tell_to_stop(State.CANCELLED, SLOWER, self._grace)
 
-    def _close(self, slot: Slot, second: Second, fault: str = "") -> None:
+    def _close(self, live: LiveAttempt, second: HedgedCall, fault: str = "") -> None:
         """Record the end of a second call; later reports of its tool are ignored."""
-        other, record, node = second.slot, self._record, slot.node
+        other, record, node = second.live, self._record, live.node
         second.is_closed = other.is_done = True
         facts = (node.id, len(node.attempts), second.has_won, other.tokens, other.cost, fault)
         record.emit(HedgeEnded(record.next_seq(), record.at(), *facts))
         self._endings.leave_provider(other, second.outcome)
         self._accounts.settle(other)
 
-    def _leave(self, second: Second) -> None:
+    def _leave(self, second: HedgedCall) -> None:
         """Release the place of the extra call, once both tasks have finished with the attempt."""
         second.leaving += 1
         if second.leaving == 2:
             second.on_first_end = None  # it refers to *second*: a circle of references
             self._release(second)
 
-    def _release(self, second: Second) -> None:
+    def _release(self, second: HedgedCall) -> None:
         if second.has_place:
             second.has_place = False
-            self._frontier.release(second.slot.node)
+            self._frontier.release(second.live.node)
             self._up.nudge()
 
 
-async def _end_of(second: Second) -> None:
+async def _end_of(second: HedgedCall) -> None:
     """Wait until a second call has ended, on the task of a first one that has failed."""
     while not second.ended.is_set():
         try:
@@ -268,7 +268,7 @@ async def _end_of(second: Second) -> None:
                 raise
 
 
-def _result(slot: Slot, second: Second) -> Outcome:
+def _result(live: LiveAttempt, second: HedgedCall) -> Outcome:
     """Return the outcome of an attempt that its second call has won; the usage of the two calls is kept apart."""
     assert second.outcome is not None
-    return replace(second.outcome, tokens=slot.tokens, cost=slot.cost)
+    return replace(second.outcome, tokens=live.tokens, cost=live.cost)

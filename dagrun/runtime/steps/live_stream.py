@@ -32,11 +32,11 @@ from dagrun.model.contracts.held_objects import HeldObjects
 from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery, State
 from dagrun.model.signature import explain
 from dagrun.model.value import to_json
+from dagrun.runtime.live_attempt import LiveAttempt, stopped_outcome
 from dagrun.runtime.run_parts import RunParts
-from dagrun.runtime.slot import Slot, stopped_outcome
 from dagrun.runtime.steps.ask_from_tool import AskFromTool
-from dagrun.runtime.steps.endings import Endings
-from dagrun.runtime.steps.stopping import Stopping
+from dagrun.runtime.steps.attempt_completion import AttemptCompletion
+from dagrun.runtime.steps.cancellation import Cancellation
 
 _GIVES_UP: Final = "an element that it takes will not come"
 
@@ -45,15 +45,17 @@ class LiveStream(AsyncIterator[Any]):
     """The stream of one call.
 
     Args:
-        slot: The call, which has no effect.
+        live: The call, which has no effect.
         fan: The for_each, which has its elements.
         parts: What the parts of the run share.
         stopping: Stops the call.
         endings: Takes the call from its provider while it waits.
     """
 
-    def __init__(self, slot: Slot, fan: Node, parts: RunParts, stopping: Stopping, endings: Endings) -> None:
-        self._slot: Slot | None = slot
+    def __init__(
+        self, live: LiveAttempt, fan: Node, parts: RunParts, stopping: Cancellation, endings: AttemptCompletion
+    ) -> None:
+        self._live: LiveAttempt | None = live
         self._fan = fan
         self._graph = parts.graph
         self._frontier = parts.frontier
@@ -69,11 +71,11 @@ class LiveStream(AsyncIterator[Any]):
         self._failure: Failure | None = None
         self._decision: Decision | None = None
         # The lock of questions: a call that waits for an element has no place that a question could give back.
-        rare = slot.make_rare()
+        rare = live.make_rare()
         if rare.asking is None:
             rare.asking = anyio.Lock()
         self._lock = rare.asking
-        slot.node.make_extra().on_elements = self._changed
+        live.node.make_extra().on_elements = self._changed
 
     def __repr__(self) -> str:
         return f"<LiveStream: {len(self._taken)} of {len(self._fan.children or ())} elements of {self._fan.id} taken>"
@@ -83,20 +85,20 @@ class LiveStream(AsyncIterator[Any]):
             await checkpoint()
             children = self._fan.children or []
             while True:
-                slot = self._open_slot()
+                live = self._open_attempt()
                 if self._is_stale:
-                    await self._stop(slot, ANEW)
+                    await self._stop(live, ANEW)
                 if len(self._taken) >= len(children):
                     raise StopAsyncIteration
                 child = children[len(self._taken)]
                 if self._is_final(child):
-                    return await self._take(slot, child)
-                await self._wait(slot, child)
+                    return await self._take(live, child)
+                await self._wait(live, child)
 
-    def _open_slot(self) -> Slot:
-        if self._slot is None or self._slot.asked is not None:
+    def _open_attempt(self) -> LiveAttempt:
+        if self._live is None or self._live.asked is not None:
             raise ToolError("the call that takes these elements is over")
-        return self._slot
+        return self._live
 
     def _is_final(self, child: Node) -> bool:
         """Whether the output of an element is final."""
@@ -104,31 +106,31 @@ class LiveStream(AsyncIterator[Any]):
             return False
         return child.state is State.SUCCEEDED or child.is_tolerated or self._fan.state.is_settled
 
-    async def _take(self, slot: Slot, child: Node) -> Any:
+    async def _take(self, live: LiveAttempt, child: Node) -> Any:
         """Return the value of an element that has come, or stop the call because of it."""
         fault = ""
         try:
             value = value_of_element(child)
             if type(value) is HeldObjects:
                 raise LookupError(f"step {child.id} gave an object in memory, and a stream takes JSON alone")
-            element = slot.tool.arguments.parse_element(to_json(value))
+            element = live.tool.arguments.parse_element(to_json(value))
             self._taken.append(child)
             return element
         except LookupError as error:
             fault = str(error.args[0])
         except ValidationError as error:
-            fault = f"{slot.tool.name}: {slot.tool.arguments.stream}, {child.id}: {explain(error)}"
+            fault = f"{live.tool.name}: {live.tool.arguments.stream}, {child.id}: {explain(error)}"
         if child.state is State.SUCCEEDED or child.is_tolerated:
             self._failure = Failure(ErrorKind.BAD_ARGUMENTS, shorten(fault, 500), nothing_happened=True)
-            await self._stop(slot, fault)
+            await self._stop(live, fault)
         self._decision = Decision(Recovery.GIVE_UP, _GIVES_UP)
-        await self._stop(slot, f"{child.id} {child.state}")
+        await self._stop(live, f"{child.id} {child.state}")
 
-    async def _stop(self, slot: Slot, reason: str) -> Never:
+    async def _stop(self, live: LiveAttempt, reason: str) -> Never:
         """Stop the call that this stream belongs to."""
         if reason is ANEW:
             self._decision = Decision(Recovery.RETRY, ANEW)
-        self._stopping.tell(slot, State.CANCELLED, reason)
+        self._stopping.tell(live, State.CANCELLED, reason)
         await anyio.sleep_forever()
         raise AssertionError
 
@@ -141,43 +143,43 @@ class LiveStream(AsyncIterator[Any]):
         news, self._news = self._news, anyio.Event()
         news.set()
 
-    async def _wait(self, slot: Slot, child: Node) -> None:
+    async def _wait(self, live: LiveAttempt, child: Node) -> None:
         """Wait until an element may have come, and for a place to continue."""
         count, taken, news = len(self._fan.children or ()), len(self._taken), self._news
-        self._progress(slot.node, taken / count, f"{taken} of {count} elements taken, waits for {child.id}")
-        with self._up.clock_stopped(slot):
-            is_limited = self._give_place_back(slot)
+        self._progress(live.node, taken / count, f"{taken} of {count} elements taken, waits for {child.id}")
+        with self._up.clock_stopped(live):
+            is_limited = self._give_place_back(live)
             try:
                 await news.wait()
             finally:
                 self._accounts.waiting -= 1
-                if slot.asked is None:
-                    await self._take_place(slot, is_limited=is_limited)
+                if live.asked is None:
+                    await self._take_place(live, is_limited=is_limited)
 
-    def _give_place_back(self, slot: Slot) -> bool:
+    def _give_place_back(self, live: LiveAttempt) -> bool:
         """Release the slot of the call; return whether slots are limited."""
-        rare, is_limited = slot.make_rare(), self._frontier.priorities is not None
+        rare, is_limited = live.make_rare(), self._frontier.priorities is not None
         rare.has_place, rare.resume = False, anyio.Event()
         self._accounts.waiting += 1
-        self._frontier.release(slot.node)
+        self._frontier.release(live.node)
         if rare.window is not None:
-            self._endings.leave_provider(slot, None)
+            self._endings.leave_provider(live, None)
         self._up.end_if_nothing_is_left()  # if all that runs waits here, the run may wait for people, or be stuck
         self._up.nudge()
         return is_limited
 
-    async def _take_place(self, slot: Slot, *, is_limited: bool) -> None:
+    async def _take_place(self, live: LiveAttempt, *, is_limited: bool) -> None:
         """Stand in line for a place like a step that is ready; the step itself is running all the time."""
         if not is_limited:
-            slot.make_rare().has_place = True
+            live.make_rare().has_place = True
             return
-        node = slot.node
+        node = live.node
         self._ticket = ticket = Node(node.id, node.plan, node.order)
         ticket.latest, ticket.caps = node.latest, node.caps
         ticket.parent, ticket.index = node.parent, node.index
         self._frontier.push(ticket)
         self._up.nudge()
-        await AskFromTool.wait_for_place(slot)
+        await AskFromTool.wait_for_place(live)
 
     # The end ----------------------------------------------------------------------------------------------
 
@@ -185,11 +187,11 @@ class LiveStream(AsyncIterator[Any]):
         """Await the call; then wait until none of its null elements can still be replaced."""
         result = await call
         async with self._lock:
-            while (slot := self._slot) is not None and slot.asked is None and not self._is_stale:
+            while (live := self._live) is not None and live.asked is None and not self._is_stale:
                 null = next((child for child in self._taken if child.state is not State.SUCCEEDED), None)
                 if null is None or self._fan.state.is_settled:
                     break
-                await self._wait(slot, null)
+                await self._wait(live, null)
         return result
 
     def close(self, outcome: Outcome | None = None) -> Outcome | None:
@@ -198,18 +200,18 @@ class LiveStream(AsyncIterator[Any]):
         Args:
             outcome: Its end, as far as the call knows; `None` if that is not recorded.
         """
-        slot, self._slot = self._slot, None
-        assert slot is not None
-        slot.node.make_extra().on_elements = None
-        if self._ticket is not None and not slot.make_rare().has_place:
+        live, self._live = self._live, None
+        assert live is not None
+        live.node.make_extra().on_elements = None
+        if self._ticket is not None and not live.make_rare().has_place:
             self._ticket.state = State.CANCELLED  # else a worker would take the place for a call that is over
         self._ticket = None
-        if outcome is None or outcome.state is State.ABANDONED or slot.node.is_gone:
+        if outcome is None or outcome.state is State.ABANDONED or live.node.is_gone:
             self._decision = self._failure = None
             return outcome
-        if self._is_stale and slot.asked is None:  # it has not asked for another element since
-            slot.asked, slot.reason = State.CANCELLED, ANEW
-            self._decision, outcome = Decision(Recovery.RETRY, ANEW), stopped_outcome(slot, State.CANCELLED, outcome)
+        if self._is_stale and live.asked is None:  # it has not asked for another element since
+            live.asked, live.reason = State.CANCELLED, ANEW
+            self._decision, outcome = Decision(Recovery.RETRY, ANEW), stopped_outcome(live, State.CANCELLED, outcome)
         if self._failure is not None:
             return replace(outcome, state=State.FAILED, failure=self._failure)
         if self._decision is not None and self._decision.recovery is Recovery.GIVE_UP:

@@ -18,15 +18,15 @@ from functools import partial
 from typing import Any
 
 from dagrun.decide.recovery import is_refused_for_now
+from dagrun.graph.adaptive_limit import Bucket, ProviderWindow
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.node import Node
-from dagrun.graph.provider_window import Bucket, ProviderWindow
 from dagrun.model.outcome import Outcome, State
 from dagrun.model.policy import Policy
 from dagrun.model.toolbox import AnyTool
-from dagrun.runtime.deadlines import Alarms
-from dagrun.runtime.slot import Slot
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.deadlines import Timers
+from dagrun.runtime.live_attempt import LiveAttempt
+from dagrun.runtime.run_callbacks import RunCallbacks
 
 
 class ProviderLimits:
@@ -46,7 +46,7 @@ class ProviderLimits:
         windows: dict[str, ProviderWindow],
         frontier: Frontier,
         now: Callable[[], float],
-        up: Upcalls,
+        up: RunCallbacks,
     ) -> None:
         self._rates = policy.rate_by_pool
         self._windows = windows
@@ -55,7 +55,7 @@ class ProviderLimits:
         self._up = up
         self._lines: dict[str, list[Node]] = {}
         self._alarmed: dict[str, float] = {}
-        self.alarms: Alarms
+        self.alarms: Timers
 
     def may_start(self, node: Node) -> bool:
         """Whether a ready step may call its provider now; if not, it stands in line from now on."""
@@ -123,40 +123,40 @@ class ProviderLimits:
         if count:
             self._up.nudge()
 
-    def begin(self, slot: Slot) -> None:
+    def begin(self, live: LiveAttempt) -> None:
         """Count a call that begins, if there is a window for its provider."""
-        window = self._windows.get(provider_of(slot.node))
+        window = self._windows.get(provider_of(live.node))
         if window is not None:
-            self._count(slot, window, self._now())
+            self._count(live, window, self._now())
             if window.waiting and window.room() != 0:
                 window.offer()
 
-    def _count(self, slot: Slot, window: ProviderWindow, began: float | None) -> None:
-        reserved = slot.tool.max_tokens or 0
-        slot.make_rare().window = (window, reserved, began)
+    def _count(self, live: LiveAttempt, window: ProviderWindow, began: float | None) -> None:
+        reserved = live.tool.max_tokens or 0
+        live.make_rare().window = (window, reserved, began)
         window.begin(self._now(), reserved)
 
-    def end(self, slot: Slot, outcome: Outcome | None, running: Collection[Slot]) -> bool:
+    def end(self, live: LiveAttempt, outcome: Outcome | None, running: Collection[LiveAttempt]) -> bool:
         """Take a call out that has ended; return whether it does not count as an attempt (rule 3).
 
         Args:
-            slot: The call.
+            live: The call.
             outcome: Its end; `None` if it has none.
             running: The calls of the run that still run.
         """
         is_refused = outcome is not None and is_refused_for_now(outcome)
-        key = provider_of(slot.node)
+        key = provider_of(live.node)
         if is_refused and key not in self._windows:
             window = self._windows[key] = ProviderWindow()
-            for other in dict.fromkeys((slot, *_calls_of(running))):
+            for other in dict.fromkeys((live, *_calls_of(running))):
                 if provider_of(other.node) == key and (other.rare is None or other.rare.has_place):
                     self._count(other, window, None)
-        counted: Any = slot.rare.window if slot.rare is not None else None
+        counted: Any = live.rare.window if live.rare is not None else None
         if counted is None:
             return False
-        (window, reserved, began), slot.make_rare().window = counted, None
+        (window, reserved, began), live.make_rare().window = counted, None
         now, is_width = self._now(), False
-        window.end(now, reserved, slot.tokens or (reserved if outcome is None else 0))
+        window.end(now, reserved, live.tokens or (reserved if outcome is None else 0))
         if is_refused and outcome is not None and outcome.failure is not None:
             is_width = window.refused(now, outcome.failure.retry_after)
         elif outcome is not None and outcome.state is State.SUCCEEDED:
@@ -170,13 +170,13 @@ class ProviderLimits:
             window.waiting.pop(self, None)
 
 
-def _calls_of(running: Collection[Slot]) -> Iterator[Slot]:
+def _calls_of(running: Collection[LiveAttempt]) -> Iterator[LiveAttempt]:
     """Yield the running calls of attempts, and their hedged calls."""
-    for slot in running:
-        yield slot
-        second = slot.rare.second if slot.rare is not None else None
+    for live in running:
+        yield live
+        second = live.rare.second if live.rare is not None else None
         if second is not None and not second.is_closed:
-            yield second.slot
+            yield second.live
 
 
 def provider_of(node: Node, tool: AnyTool | None = None) -> str:

@@ -17,9 +17,9 @@ from dagrun.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.model.plan import Step
 from dagrun.model.policy import Policy
 from dagrun.model.usage import METER, PLACES
-from dagrun.runtime.host_calls import PluginFailed, call_plugin
 from dagrun.runtime.metering import RunMeter
-from dagrun.runtime.steps.model_places import CallClock, CallPlaces
+from dagrun.runtime.plugin_calls import PluginFailed, call_plugin
+from dagrun.runtime.steps.model_concurrency import CallClock, ModelConcurrency
 
 MAX_NAME = 60
 
@@ -91,7 +91,7 @@ class Reviews:
         name, meter = _name(critic), self._meter()
         while True:
             clock = CallClock(self._now)
-            places = CallPlaces(self._windows, self._now, clock.stopped)
+            places = ModelConcurrency(self._windows, self._now, clock.stopped)
             try:
                 verdict = await self._ask(critic, step, outcome, _variables(meter, places, sources), clock)
                 break
@@ -124,7 +124,7 @@ class Reviews:
         )
 
 
-def _variables(meter: RunMeter, places: CallPlaces, sources: Sources) -> Callable[[], None]:
+def _variables(meter: RunMeter, places: ModelConcurrency, sources: Sources) -> Callable[[], None]:
     """Return a function that sets the context variables of a review."""
 
     def enter() -> None:

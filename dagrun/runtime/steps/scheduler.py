@@ -5,10 +5,10 @@ A worker hands a ready step to `Scheduler.run_step`, which does the following, a
 1. Admission: everything is asked that must be asked before a call; the step may be settled, expanded or held instead.
 2. The attempt: arguments are filled in, its start is written to the journal if the call has an effect, the tool is
    called, perhaps with a second call beside it (`Hedges`), and critics look at its output.
-3. The ending: recovery decides about the outcome, both are recorded, and what follows is done (`Endings`).
+3. The ending: recovery decides about the outcome, both are recorded, and what follows is done (`AttemptCompletion`).
 
-`Stopping` tells attempts to stop, and `Finish` ends the run. A change that no attempt has made is followed by
-`settle_down`.
+`Cancellation` tells attempts to stop, and `RunCompletion` ends the run. A change that no attempt has made is followed by
+`on_external_change`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from dagrun.graph.node import Node
 from dagrun.model.critic import Sources
 from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State, Status
 from dagrun.runtime.backend import is_being_cancelled
-from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.deadlines import Timers
+from dagrun.runtime.live_attempt import LiveAttempt, OptionalAttemptState, leaked_outcome
 from dagrun.runtime.run_parts import RunParts
-from dagrun.runtime.slot import RareAttemptState, Slot, leaked_outcome
-from dagrun.runtime.steps.admission import Starting
+from dagrun.runtime.steps.admission import Admission
 from dagrun.runtime.steps.ask_from_tool import AskFromTool
-from dagrun.runtime.steps.attempt import Attempts
-from dagrun.runtime.steps.endings import CANCELLED_AROUND, Endings, Judge
-from dagrun.runtime.steps.finish import Finish
+from dagrun.runtime.steps.attempt import AttemptRunner
+from dagrun.runtime.steps.attempt_completion import CANCELLED_AROUND, AttemptCompletion, RecoveryDecider
+from dagrun.runtime.steps.cancellation import Cancellation
 from dagrun.runtime.steps.reviews import Reviews, judged
-from dagrun.runtime.steps.stopping import Stopping
+from dagrun.runtime.steps.run_completion import RunCompletion
 from dagrun.runtime.steps.workers import WorkerScope
 from dagrun.runtime.stop_scope import StopScope
 
@@ -84,21 +84,21 @@ class Scheduler:
         self._now = parts.now
         self._up = up = parts.up
         self._new_scope = parts.new_scope
-        self._is_written = parts.tape is not None
+        self._is_written = parts.run_log is not None
         self._windows = parts.windows
         self._has_rates = bool(parts.policy.rate_by_pool)
         self._is_limited = self._has_rates or self._accounts.are_bound
-        self._running: dict[str, Slot] = {}
-        self.running: Mapping[str, Slot] = self._running
-        self._starting = starting = Starting(parts)
-        self.finish = finish = Finish(parts)
-        self.stopping = Stopping(parts, finish, self._running)
-        self.endings = Endings(parts, Judge(parts, starting), finish, self._running)
+        self._running: dict[str, LiveAttempt] = {}
+        self.running: Mapping[str, LiveAttempt] = self._running
+        self._starting = starting = Admission(parts)
+        self.finish = finish = RunCompletion(parts)
+        self.stopping = Cancellation(parts, finish, self._running)
+        self.endings = AttemptCompletion(parts, RecoveryDecider(parts, starting), finish, self._running)
         self.inside = AskFromTool(parts)
         self.hedges: Hedges | None = None
-        self._attempts: Attempts
-        self._perform: Callable[[Slot], Coroutine[Any, Any, Outcome]]
-        up.settle_down, up.end_if_nothing_is_left = self.settle_down, self._end_if_nothing_is_left
+        self._attempts: AttemptRunner
+        self._perform: Callable[[LiveAttempt], Coroutine[Any, Any, Outcome]]
+        up.on_external_change, up.end_if_nothing_is_left = self.on_external_change, self._end_if_nothing_is_left
         up.stop, up.stop_running = finish.stop, self.stopping.stop_running
         up.conclude, up.end_interrupted = self.endings.conclude, self.end_interrupted
         up.ask_again, up.cancelled_around = starting.ask_again, self._on_cancelled_around
@@ -119,7 +119,7 @@ class Scheduler:
         )
         return ", ".join(texts) or "no steps"
 
-    def open(self, tasks: TaskGroup, alarms: Alarms, attempts: Attempts) -> None:
+    def open(self, tasks: TaskGroup, alarms: Timers, attempts: AttemptRunner) -> None:
         """Set the task group of the run, and the parts that exist only inside it."""
         self.finish.open(tasks)
         self.stopping.open(tasks, alarms)
@@ -140,8 +140,8 @@ class Scheduler:
     def close(self) -> None:
         """Settle the rest, once no task of the run is alive."""
         self.finish.at_once()
-        for slot in list(self._running.values()):
-            self.endings.conclude(slot, None)
+        for live in list(self._running.values()):
+            self.endings.conclude(live, None)
         self.endings.close()
         self.stopping.interrupt("the run was closed")
 
@@ -155,48 +155,48 @@ class Scheduler:
             own: The scope of the task.
             is_fresh: Whether nothing else ran on this task before.
         """
-        slot = self._begin(node, own.scope, is_fresh)
-        if slot is None:
+        live = self._begin(node, own.scope, is_fresh)
+        if live is None:
             self._record.deliver()  # the next change may come in an hour
             # Code of the host has looked at its arguments, and may have told it to stop.
             return not own.scope.is_told
         outcome: Outcome | None = None  # remains if the attempt is cancelled, alone or with the code around the run
         try:
-            if self._is_written and self._attempts.must_be_written(slot.tool):
-                outcome = await self._attempts.write_start(slot)
+            if self._is_written and self._attempts.must_be_written(live.tool):
+                outcome = await self._attempts.write_start(live)
             if outcome is None:
-                outcome = await self._perform(slot)
+                outcome = await self._perform(live)
             if self._reviews is not None and outcome.state is _SUCCEEDED:
                 unreviewed, outcome = outcome, None  # if the review is cancelled, it has not passed
-                outcome = await self._review(slot, unreviewed, self._reviews)
+                outcome = await self._review(live, unreviewed, self._reviews)
         finally:
-            slot.has_left = True
+            live.has_left = True
             if not own.is_innermost():
                 own.close_leaks()
-                outcome = leaked_outcome(slot)
-            if outcome is None or outcome.state is not _SUCCEEDED or slot.was_interrupted:
-                self._notice_cancellation(slot)
-            self.endings.conclude(slot, outcome)
+                outcome = leaked_outcome(live)
+            if outcome is None or outcome.state is not _SUCCEEDED or live.was_interrupted:
+                self._notice_cancellation(live)
+            self.endings.conclude(live, outcome)
             if self.hedges is not None:
-                self.hedges.left(slot)
+                self.hedges.left(live)
             self._record.deliver()
         # `is_told` without its call, as this runs at every step.
-        if slot.asked is not None or own.scope.cutoff is not None or own.has_leaked:
+        if live.asked is not None or own.scope.cutoff is not None or own.has_leaked:
             return False
         return outcome.failure is None or outcome.failure.kind not in _UNCLEAN
 
-    def _notice_cancellation(self, slot: Slot) -> None:
+    def _notice_cancellation(self, live: LiveAttempt) -> None:
         """Stop the run, if this attempt was the first to be cancelled with the code around the run.
 
         If the tool swallowed the cancellation, or raised another error, that is neither a success nor a failure.
         """
-        if slot.asked is None and (slot.scope.is_told or is_being_cancelled()):
+        if live.asked is None and (live.scope.is_told or is_being_cancelled()):
             self._on_cancelled_around()
 
     def _on_cancelled_around(self) -> None:
         self.stopping.interrupt(CANCELLED_AROUND)
 
-    def _begin(self, node: Node, scope: StopScope, is_fresh: bool) -> Slot | None:
+    def _begin(self, node: Node, scope: StopScope, is_fresh: bool) -> LiveAttempt | None:
         """Start the attempt of a step; return `None` if no tool is to be called now."""
         if node.latest is not None and node.id in self._running:
             self.inside.resume(self._running[node.id], node)
@@ -206,37 +206,37 @@ class Scheduler:
             return None
         plan = node.plan
         tool = node.tool if node.on_fallback else plan.tool
-        slot = Slot(node, tool, scope, is_fresh, self._now)
-        if (self._windows or self._is_limited) and not self._has_room(slot):
+        live = LiveAttempt(node, tool, scope, is_fresh, self._now)
+        if (self._windows or self._is_limited) and not self._has_room(live):
             self._put_back(node)
             return None
         if plan.is_timed or node.on_fallback:
-            self._set_deadline(slot)
-        self._running[node.id] = slot
+            self._set_deadline(live)
+        self._running[node.id] = live
         self._record.start_attempt(node, tool.name)
-        failure = self._attempts.prepare(slot)
+        failure = self._attempts.prepare(live)
         if failure is not None:
-            self._accounts.give_back(slot)
-            self.endings.conclude(slot, Outcome(State.FAILED, None, failure))
+            self._accounts.give_back(live)
+            self.endings.conclude(live, Outcome(State.FAILED, None, failure))
             return None
-        return slot
+        return live
 
-    def _open_stream(self, slot: Slot, fan: Node) -> LiveStream:
+    def _open_stream(self, live: LiveAttempt, fan: Node) -> LiveStream:
         """Return the stream of the outputs of the elements of *fan*, for a call that begins."""
         from dagrun.runtime.steps.live_stream import LiveStream  # here: few tools take a stream
 
-        stream = slot.make_rare().stream = LiveStream(slot, fan, self._parts, self.stopping, self.endings)
+        stream = live.make_rare().stream = LiveStream(live, fan, self._parts, self.stopping, self.endings)
         return stream
 
-    def _has_room(self, slot: Slot) -> bool:
-        """Reserve provider and ceilings for the call of *slot*; if there is no room, its step waits."""
+    def _has_room(self, live: LiveAttempt) -> bool:
+        """Reserve provider and ceilings for the call of *live*; if there is no room, its step waits."""
         has_provider = bool(self._windows) or self._has_rates
-        if has_provider and not self.endings.provider_limits.may_start(slot.node):
+        if has_provider and not self.endings.provider_limits.may_start(live.node):
             return False
-        if self._accounts.are_bound and not self._accounts.reserve(slot):
+        if self._accounts.are_bound and not self._accounts.reserve(live):
             return False
         if has_provider:
-            self.endings.provider_limits.begin(slot)
+            self.endings.provider_limits.begin(live)
         return True
 
     def _put_back(self, node: Node) -> None:
@@ -256,27 +256,27 @@ class Scheduler:
                 return False
         return not (node.plan.is_timed and self._starting.is_too_late(node))
 
-    def _set_deadline(self, slot: Slot) -> None:
-        limit = self._starting.seconds_for(slot.node)
+    def _set_deadline(self, live: LiveAttempt) -> None:
+        limit = self._starting.seconds_for(live.node)
         if limit is not None:
-            slot.limit = limit
-            slot.deadline = self._now() + limit
-            self.stopping.arm(slot)
+            live.limit = limit
+            live.deadline = self._now() + limit
+            self.stopping.arm(live)
 
     # Critics ----------------------------------------------------------------------------------------------
 
-    async def _review(self, slot: Slot, outcome: Outcome, reviews: Reviews) -> Outcome:
+    async def _review(self, live: LiveAttempt, outcome: Outcome, reviews: Reviews) -> Outcome:
         """Ask the critics about the output of an attempt; the end of the attempt itself is recorded first."""
-        node, record = slot.node, self._record
+        node, record = live.node, self._record
         critics = reviews.wanted(node.plan.step)
-        late = slot.deadline is not None and self._now() > slot.deadline
-        if not critics or late or slot.asked is not None:
+        late = live.deadline is not None and self._now() > live.deadline
+        if not critics or late or live.asked is not None:
             return outcome
         decision = Decision(Recovery.REVIEW, "critics look at it first")
         record.end_attempt(node, State.RUNNING, outcome, decision)
-        rare = slot.make_rare()
-        rare.verdicts, slot.deadline = (), None
-        self._accounts.settle(slot)
+        rare = live.make_rare()
+        rare.verdicts, live.deadline = (), None
+        self._accounts.settle(live)
         record.deliver()
         self._up.nudge()  # this worker waits now, and its tool may never have
         rare.verdicts = await reviews.review(node.plan.step, outcome, critics, self._sources_of(node))
@@ -294,8 +294,8 @@ class Scheduler:
 
     def end_interrupted(self, node: Node, stopped: str = "") -> None:
         """Record the end of an attempt that ended with its process; *stopped* is why the run is ended, if it is."""
-        slot = Slot(node, node.called(node.attempts[-1].tool), self._new_scope(), True, self._now)
-        self.endings.end_interrupted(slot, stopped)
+        live = LiveAttempt(node, node.called(node.attempts[-1].tool), self._new_scope(), True, self._now)
+        self.endings.end_interrupted(live, stopped)
 
     def review_again(self, node: Node) -> Callable[[], Coroutine[Any, Any, None]]:
         """Begin a review again that ended with its process.
@@ -306,29 +306,29 @@ class Scheduler:
         attempt = node.attempts[-1]
         unreviewed = attempt.outcome
         assert unreviewed is not None
-        slot = Slot(node, node.called(attempt.tool), self._new_scope(), True, self._now)
-        slot.tokens, slot.cost, slot.rare = unreviewed.tokens, unreviewed.cost, RareAttemptState(verdicts=())
-        self._running[node.id] = slot
+        live = LiveAttempt(node, node.called(attempt.tool), self._new_scope(), True, self._now)
+        live.tokens, live.cost, live.rare = unreviewed.tokens, unreviewed.cost, OptionalAttemptState(verdicts=())
+        self._running[node.id] = live
         self._frontier.occupy(node)
-        return partial(self._review_again, slot, unreviewed)
+        return partial(self._review_again, live, unreviewed)
 
-    async def _review_again(self, slot: Slot, unreviewed: Outcome) -> None:
+    async def _review_again(self, live: LiveAttempt, unreviewed: Outcome) -> None:
         outcome: Outcome | None = None
         try:
-            with slot.scope:
-                step = slot.node.plan.step
+            with live.scope:
+                step = live.node.plan.step
                 critics = self._reviews.wanted(step) if self._reviews is not None else []
                 if self._reviews is not None and critics:
-                    slot.make_rare().verdicts = verdicts = await self._reviews.review(
-                        step, unreviewed, critics, self._sources_of(slot.node)
+                    live.make_rare().verdicts = verdicts = await self._reviews.review(
+                        step, unreviewed, critics, self._sources_of(live.node)
                     )
                     unreviewed = judged(unreviewed, verdicts)
                 outcome = unreviewed
         finally:
             if outcome is None:
-                self._notice_cancellation(slot)
-            self.endings.conclude(slot, outcome)
-            self.settle_down()
+                self._notice_cancellation(live)
+            self.endings.conclude(live, outcome)
+            self.on_external_change()
 
     # Changes from outside ---------------------------------------------------------------------------------
 
@@ -356,12 +356,12 @@ class Scheduler:
         self._record.splice(checked, origin, reason, guards, request, refused=refused)
         why = f"revision {self._graph.revision} of the plan does without it"
         for id_ in checked.consequence.cancelled:
-            slot = self._running.get(id_)
-            if slot is not None:
-                self.stopping.tell(slot, State.SUPERSEDED, why)
-        self.settle_down()
+            live = self._running.get(id_)
+            if live is not None:
+                self.stopping.tell(live, State.SUPERSEDED, why)
+        self.on_external_change()
 
-    def settle_down(self) -> None:
+    def on_external_change(self) -> None:
         """Follow a change that no attempt has made: end the run if nothing is left, else wake workers."""
         self._end_if_nothing_is_left()
         self._up.nudge()
@@ -383,4 +383,4 @@ class Scheduler:
 
     def _nearly_out_of_time(self) -> None:
         self._accounts.save("seconds", self._record.at(), self._policy.max_seconds or 0.0)
-        self.settle_down()
+        self.on_external_change()

@@ -13,7 +13,7 @@ from dagrun.graph.node import Node
 from dagrun.model.contracts.schema_types import takes_artifact
 from dagrun.model.contracts.spilling import why_spilled
 from dagrun.model.redaction.redactor import Redactor
-from dagrun.model.reference import Hole, Reference, Template, path_text
+from dagrun.model.reference import Placeholder, Reference, Template, path_text
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Path, Stored
 
@@ -56,7 +56,7 @@ def why_list_spilled(graph: LiveGraph, items: Template) -> str:
     return next((why for node in sources if (why := why_spilled(node.value, node.tool))), "")
 
 
-def _spilled(graph: LiveGraph, node: Node, hole: Hole) -> Iterator[tuple[Path, AnyTool, str]]:
+def _spilled(graph: LiveGraph, node: Node, hole: Placeholder) -> Iterator[tuple[Path, AnyTool, str]]:
     """Yield each artifact behind a hole: its place in the arguments, the tool, and why it is one."""
     reference = hole.reference
     for source in _producers(graph, node, reference.step):

@@ -24,7 +24,7 @@ from dagrun.runtime.backend import (
     is_being_cancelled,
     is_cancellation,
     leave_leaked_scopes,
-    shake_off_cancellation,
+    uncancel_task,
 )
 from dagrun.runtime.stop_scope import StopScope
 
@@ -146,7 +146,7 @@ class Workers:
         """Run ready steps one after another; retire after an end that was not clean."""
         try:
             await self._in_scope(node)
-            await shake_off_cancellation()
+            await uncancel_task()
         finally:
             self.nudge()
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 from dagrun.model.contracts.schema_types import schemas_at
 from dagrun.model.policy import Policy
-from dagrun.model.reference import Hole
+from dagrun.model.reference import Placeholder
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Path
 
@@ -73,7 +73,7 @@ def _note_elements(root: _Place, step: CheckedStep, definitions: dict[str, Any])
             place.elements.at(hole.reference.path).schemas += _schemas_of(step, hole, definitions)
 
 
-def _schemas_of(step: CheckedStep, hole: Hole, definitions: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _schemas_of(step: CheckedStep, hole: Placeholder, definitions: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the schema of the argument that a hole of a step is in; nothing if it may be anything."""
     if hole.is_text:
         yield dict(_IN_TEXT)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dagrun.testing.journal_suite.durability_rules import DurabilityRules
 from dagrun.testing.journal_suite.following_rules import FollowingRules
-from dagrun.testing.journal_suite.letter_rules import LetterRules
+from dagrun.testing.journal_suite.letter_rules import InboxRules
 from dagrun.testing.journal_suite.owner_rules import OwnerRules
 from dagrun.testing.journal_suite.queue_rules import QueueRules
 from dagrun.testing.journal_suite.record_rules import RecordRules
@@ -28,7 +28,7 @@ from dagrun.testing.journal_suite.store import ODD_TEXTS, RUN, add, numbered, sh
 __all__ = ["ODD_TEXTS", "RUN", "JournalSuite", "add", "numbered", "shown", "take_letters", "write"]
 
 
-class JournalSuite(RecordRules, FollowingRules, DurabilityRules, OwnerRules, LetterRules, QueueRules):
+class JournalSuite(RecordRules, FollowingRules, DurabilityRules, OwnerRules, InboxRules, QueueRules):
     """The rules of every journal. Derive a class whose name begins with ``Test``, and define `make_journal`.
 
     Its attributes are those of `dagrun.testing.journal_suite.store.Store`, which say what a store cannot do.

@@ -24,43 +24,43 @@ class DurabilityRules(Store):
 
     async def test_durable_flushes_first(self) -> None:
         """Otherwise it would wait for ever for records that were never flushed."""
-        async with self.tape() as (journal, tape):
-            tape.append(b"1")
-            await tape.durable()
+        async with self.run_log() as (journal, run_log):
+            run_log.append(b"1")
+            await run_log.durable()
             assert len(await journal.read(RUN)) == 1
 
     async def test_durable_waits_for_the_record_that_is_named(self) -> None:
         """And for a record that is durable already, it does not wait."""
-        async with self.tape() as (journal, tape):
-            first = tape.append(b"1")
-            tape.flush()
-            await tape.durable(first)
+        async with self.run_log() as (journal, run_log):
+            first = run_log.append(b"1")
+            run_log.flush()
+            await run_log.durable(first)
             assert len(await journal.read(RUN)) >= 1
-            await tape.durable(first)
+            await run_log.durable(first)
 
     async def test_nothing_was_added_and_all_is_durable(self) -> None:
         """Without records, there is nothing to wait for."""
-        async with self.tape() as (_, tape):
-            await tape.durable()
-            await tape.durable(0)
+        async with self.run_log() as (_, run_log):
+            await run_log.durable()
+            await run_log.durable(0)
 
     async def test_a_record_that_was_never_added_is_not_waited_for(self) -> None:
         """Such a wait is a fault of the program, and waiting would hide the fault."""
-        async with self.tape() as (_, tape):
-            await write(tape, b"1")
+        async with self.run_log() as (_, run_log):
+            await write(run_log, b"1")
             with pytest.raises(ValueError, match="2"):
-                await tape.durable(2)
+                await run_log.durable(2)
 
     async def test_many_may_wait_at_once(self) -> None:
         """Each for a record of its own, and several for one record."""
-        async with self.tape() as (journal, tape):
+        async with self.run_log() as (journal, run_log):
             served: list[int] = []
 
             async def step(number: int) -> None:
-                seq = tape.append(b"%d" % number)
-                tape.flush()
-                await tape.durable(seq)
-                await tape.durable(max(1, seq - 3))
+                seq = run_log.append(b"%d" % number)
+                run_log.flush()
+                await run_log.durable(seq)
+                await run_log.durable(max(1, seq - 3))
                 assert len(await journal.read(RUN)) >= seq
                 served.append(number)
 
@@ -71,79 +71,79 @@ class DurabilityRules(Store):
 
     async def test_who_stops_waiting_harms_nobody(self) -> None:
         """The record is written anyway, and others continue to wait for it."""
-        async with self.tape() as (journal, tape):
+        async with self.run_log() as (journal, run_log):
             others: list[int] = []
 
             async def wait(seq: int) -> None:
-                await tape.durable(seq)
+                await run_log.durable(seq)
                 others.append(seq)
 
             async with anyio.create_task_group() as tasks:
                 for _ in range(20):
-                    seq = tape.append(b"1")
-                    tape.flush()
+                    seq = run_log.append(b"1")
+                    run_log.flush()
                     tasks.start_soon(wait, seq)
-                    await give_up(tape, seq)
+                    await give_up(run_log, seq)
             assert sorted(others) == list(range(1, 21))
             assert len(await journal.read(RUN)) == 20
 
     async def test_a_wait_that_is_cancelled_can_be_done_again(self) -> None:
         """The cancelled wait has changed nothing."""
-        async with self.tape() as (_, tape):
-            seq = tape.append(b"1")
-            await give_up(tape, seq)
-            await tape.durable(seq)
+        async with self.run_log() as (_, run_log):
+            seq = run_log.append(b"1")
+            await give_up(run_log, seq)
+            await run_log.durable(seq)
 
     async def test_each_durable_record_is_there_for_readers(self) -> None:
         """Acknowledged means that another reader finds the record."""
-        async with self.tape() as (journal, tape):
+        async with self.run_log() as (journal, run_log):
             for count in range(1, 30):
-                await write(tape, b"%d" % count)
+                await write(run_log, b"%d" % count)
                 assert len(await journal.read(RUN)) == count
 
     # Closing and resuming ---------------------------------------------------------------------------------------------
 
     async def test_closing_writes_what_is_left(self) -> None:
         """Also records that were appended and not flushed."""
-        async with self.tape() as (journal, tape):
-            tape.append(b"1")
-            tape.flush()
-            tape.append(b"2")
-            await tape.aclose()
+        async with self.run_log() as (journal, run_log):
+            run_log.append(b"1")
+            run_log.flush()
+            run_log.append(b"2")
+            await run_log.aclose()
             assert shown(await journal.read(RUN)) == [(1, b"1"), (2, b"2")]
 
     async def test_closing_twice_is_closing(self) -> None:
         """Code that cleans up need not know whether the run log is closed already."""
-        async with self.tape() as (_, tape):
-            await tape.aclose()
-            await tape.aclose()
+        async with self.run_log() as (_, run_log):
+            await run_log.aclose()
+            await run_log.aclose()
 
     async def test_a_cancelled_task_can_close(self) -> None:
         """A run that is cancelled still writes its end."""
-        async with self.tape() as (journal, tape):
-            tape.append(b"1")
+        async with self.run_log() as (journal, run_log):
+            run_log.append(b"1")
             with anyio.CancelScope() as scope:
                 scope.cancel()
-                await tape.aclose()
+                await run_log.aclose()
             (await self.reopened(journal)).flush()
             assert shown(await journal.read(RUN)) == [(1, b"1")]
 
     async def test_after_the_end_nothing_is_added(self) -> None:
         """Appending raises no error, but waiting for the record does."""
-        async with self.tape() as (journal, tape):
-            await write(tape, b"1")
-            await tape.aclose()
-            tape.append(b"2")
-            tape.flush()
+        async with self.run_log() as (journal, run_log):
+            await write(run_log, b"1")
+            await run_log.aclose()
+            run_log.append(b"2")
+            run_log.flush()
             with pytest.raises(JournalFailed):
-                await tape.durable()
+                await run_log.durable()
             assert shown(await journal.read(RUN)) == [(1, b"1")]
 
     async def test_a_run_goes_on_where_it_was(self) -> None:
         """With its records, their numbers and their chain."""
-        async with self.tape() as (journal, tape):
-            await write(tape, *numbered(5))
-            await tape.aclose()
+        async with self.run_log() as (journal, run_log):
+            await write(run_log, *numbered(5))
+            await run_log.aclose()
             before = await journal.read(RUN)
             again = await journal.open(RUN)
             assert list(again.lines) == before
@@ -156,8 +156,8 @@ class DurabilityRules(Store):
 
     async def test_a_run_can_be_opened_again_and_again(self) -> None:
         """Each time it has all earlier records."""
-        async with self.tape() as (journal, tape):
-            await tape.aclose()
+        async with self.run_log() as (journal, run_log):
+            await run_log.aclose()
             for count in range(6):
                 again = await journal.open(RUN)
                 assert len(again.lines) == count
@@ -165,8 +165,8 @@ class DurabilityRules(Store):
                 await again.aclose()
             assert len(await journal.read(RUN)) == 6
 
-    async def test_the_lines_of_a_tape_are_those_of_its_opening(self) -> None:
-        """They do not grow while the tape writes."""
-        async with self.tape() as (_, tape):
-            await write(tape, b"1")
-            assert list(tape.lines) == []
+    async def test_the_lines_of_a_run_log_are_those_of_its_opening(self) -> None:
+        """They do not grow while the run log writes."""
+        async with self.run_log() as (_, run_log):
+            await write(run_log, b"1")
+            assert list(run_log.lines) == []

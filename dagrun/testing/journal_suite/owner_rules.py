@@ -7,7 +7,7 @@ import pytest
 
 from dagrun.errors import JournalError, OwnerLost, RunExists, RunHeld
 from dagrun.journal.hash_chain import verify
-from dagrun.model.journal import Tape
+from dagrun.model.journal import RunLog
 from dagrun.testing.journal_suite.store import (
     RUN,
     Store,
@@ -26,23 +26,23 @@ class OwnerRules(Store):
 
     async def test_a_run_that_is_held_is_not_opened(self) -> None:
         """The error names the run and its owner, and the owner continues."""
-        async with self.tape() as (journal, tape):
-            await write(tape, b"1")
+        async with self.run_log() as (journal, run_log):
+            await write(run_log, b"1")
             with pytest.raises(RunHeld, match=RUN):
                 await journal.open(RUN)
-            await write(tape, b"2")
+            await write(run_log, b"2")
             assert len(await journal.read(RUN)) == 2
 
     async def test_a_run_that_was_let_go_is_free(self) -> None:
         """It is free at once, without waiting for the end of a lease."""
-        async with self.tape() as (journal, tape):
-            await tape.aclose()
+        async with self.run_log() as (journal, run_log):
+            await run_log.aclose()
             await self.reopened(journal)
 
     async def test_a_run_can_be_stolen(self) -> None:
         """The thief gets all records of the former owner, and holds the run."""
-        async with self.tape() as (journal, tape):
-            await write(tape, b"1")
+        async with self.run_log() as (journal, run_log):
+            await write(run_log, b"1")
             thief = await journal.open(RUN, steal=True)
             assert shown(thief.lines) == [(1, b"1")]
             await write(thief, b"2")
@@ -53,55 +53,55 @@ class OwnerRules(Store):
 
     async def test_an_owner_that_was_robbed_writes_nothing(self) -> None:
         """Its records would stand between the records of the new owner."""
-        async with self.tape() as (journal, tape):
-            await write(tape, b"1")
+        async with self.run_log() as (journal, run_log):
+            await write(run_log, b"1")
             thief = await journal.open(RUN, steal=True)
-            tape.append(b"late")
+            run_log.append(b"late")
             with pytest.raises(OwnerLost):
-                await tape.durable()
+                await run_log.durable()
             await write(thief, b"2")
-            tape.append(b"later")
-            tape.flush()
+            run_log.append(b"later")
+            run_log.flush()
             await thief.aclose()
-            await tape.aclose()
+            await run_log.aclose()
             assert shown(await journal.read(RUN)) == [(1, b"1"), (2, b"2")]
 
     async def test_what_was_durable_before_the_theft_is_still_so(self) -> None:
         """Only later records are lost: the owner may have used the durable ones."""
-        async with self.tape() as (journal, tape):
-            seq = tape.append(b"1")
-            await tape.durable()
+        async with self.run_log() as (journal, run_log):
+            seq = run_log.append(b"1")
+            await run_log.durable()
             thief = await journal.open(RUN, steal=True)
-            await tape.durable(seq)
+            await run_log.durable(seq)
             await thief.aclose()
 
     async def test_an_owner_that_was_robbed_is_told_once(self) -> None:
         """By `on_failure`, on the loop, with an `OwnerLost`."""
-        async with self.tape() as (journal, tape):
+        async with self.run_log() as (journal, run_log):
             errors: list[JournalError] = []
-            tape.on_failure = errors.append
+            run_log.on_failure = errors.append
             thief = await journal.open(RUN, steal=True)
             for _ in range(3):
-                tape.append(b"late")
+                run_log.append(b"late")
                 with pytest.raises(OwnerLost):
-                    await tape.durable()
-            await tape.aclose()
+                    await run_log.durable()
+            await run_log.aclose()
             await thief.aclose()
             await until(lambda: bool(errors))
             await yield_some()
             assert [type(error) for error in errors] == [OwnerLost]
 
-    async def test_all_who_wait_on_a_robbed_tape_are_told(self) -> None:
+    async def test_all_who_wait_on_a_robbed_run_log_are_told(self) -> None:
         """No task waits for ever for a record that is never written."""
-        async with self.tape() as (journal, tape):
+        async with self.run_log() as (journal, run_log):
             thief = await journal.open(RUN, steal=True)
             lost: list[int] = []
 
             async def step(number: int) -> None:
-                seq = tape.append(b"late")
-                tape.flush()
+                seq = run_log.append(b"late")
+                run_log.flush()
                 with pytest.raises(OwnerLost):
-                    await tape.durable(seq)
+                    await run_log.durable(seq)
                 lost.append(number)
 
             async with anyio.create_task_group() as tasks:
@@ -112,9 +112,9 @@ class OwnerRules(Store):
 
     async def test_the_robbed_owner_cannot_let_go_of_what_it_does_not_have(self) -> None:
         """Closing the old run log does not release the run of the new owner."""
-        async with self.tape() as (journal, tape):
+        async with self.run_log() as (journal, run_log):
             thief = await journal.open(RUN, steal=True)
-            await tape.aclose()
+            await run_log.aclose()
             with pytest.raises(RunHeld):
                 await journal.open(RUN)
             await write(thief, b"1")
@@ -122,23 +122,23 @@ class OwnerRules(Store):
 
     async def test_a_run_can_be_stolen_from_a_thief(self) -> None:
         """Only the last owner can write."""
-        async with self.tape() as (journal, first):
-            tapes = [first, await journal.open(RUN, steal=True), await journal.open(RUN, steal=True)]
-            for tape in tapes[:2]:
-                tape.append(b"late")
+        async with self.run_log() as (journal, first):
+            run_logs = [first, await journal.open(RUN, steal=True), await journal.open(RUN, steal=True)]
+            for run_log in run_logs[:2]:
+                run_log.append(b"late")
                 with pytest.raises(OwnerLost):
-                    await tape.durable()
-            await write(tapes[2], b"1")
-            for each in tapes:
+                    await run_log.durable()
+            await write(run_logs[2], b"1")
+            for each in run_logs:
                 await each.aclose()
             assert shown(await journal.read(RUN)) == [(1, b"1")]
 
     async def test_of_those_who_open_a_free_run_at_once_one_gets_it(self) -> None:
         """The others are refused, and the records are not mixed."""
-        got: list[Tape] = []
+        got: list[RunLog] = []
         refused: list[RunHeld] = []
-        async with self.tape() as (journal, tape):
-            await tape.aclose()
+        async with self.run_log() as (journal, run_log):
+            await run_log.aclose()
 
             async def take() -> None:
                 try:
@@ -155,17 +155,17 @@ class OwnerRules(Store):
 
     async def test_thieves_in_a_row_never_mix_records(self) -> None:
         """Each writes some records and is robbed in the middle; the records are always one chain."""
-        async with self.tape() as (journal, tape):
-            tapes, acknowledged = [tape], 0
+        async with self.run_log() as (journal, run_log):
+            run_logs, acknowledged = [run_log], 0
             for round_ in range(8):
                 for _ in range(5):
-                    add(tapes[-1], b'"%d"' % round_)
+                    add(run_logs[-1], b'"%d"' % round_)
                 if round_ % 2:
-                    await tapes[-1].durable()
+                    await run_logs[-1].durable()
                     acknowledged = 5 * (round_ // 2 + 1)
-                tapes.append(await journal.open(RUN, steal=True))
-                assert len(tapes[-1].lines) >= acknowledged
-            for each in tapes:
+                run_logs.append(await journal.open(RUN, steal=True))
+                assert len(run_logs[-1].lines) >= acknowledged
+            for each in run_logs:
                 await each.aclose()
             lines = await journal.read(RUN)
             assert verify(RUN, [(line.seq, line.text, line.digest) for line in lines])[1] is None
@@ -176,25 +176,25 @@ class OwnerRules(Store):
     async def test_another_journal_has_the_same_runs(self) -> None:
         """Records survive the journal that wrote them."""
         async with self.two() as (journal, other):
-            tape = await journal.create(RUN)
-            await write(tape, b"1")
-            await tape.aclose()
+            run_log = await journal.create(RUN)
+            await write(run_log, b"1")
+            await run_log.aclose()
             assert await other.read(RUN) == await journal.read(RUN)
             assert await other.runs() == await journal.runs()
 
     async def test_another_journal_reads_while_a_run_is_written(self) -> None:
         """It sees all acknowledged records at any time."""
         async with self.two() as (journal, other):
-            tape = await journal.create(RUN)
+            run_log = await journal.create(RUN)
             for count in range(1, 20):
-                await write(tape, b"1")
+                await write(run_log, b"1")
                 assert len(await other.read(RUN)) == count
-            await tape.aclose()
+            await run_log.aclose()
 
     async def test_another_journal_respects_the_owner(self) -> None:
         """It cannot open, create or delete a run that is held, and it sees that the run is held."""
         async with self.two() as (journal, other):
-            tape = await journal.create(RUN)
+            run_log = await journal.create(RUN)
             with pytest.raises(RunHeld):
                 await other.open(RUN)
             with pytest.raises(RunHeld):
@@ -202,19 +202,19 @@ class OwnerRules(Store):
             with pytest.raises(RunExists):
                 await other.create(RUN)
             assert [held.is_held for held in await other.runs()] == [True]
-            await write(tape, b"1")
-            await tape.aclose()
+            await write(run_log, b"1")
+            await run_log.aclose()
 
     async def test_another_journal_can_steal(self) -> None:
         """The former owner does not know it yet; its next write is refused."""
         async with self.two() as (journal, other):
-            tape = await journal.create(RUN)
-            await write(tape, b"1")
+            run_log = await journal.create(RUN)
+            await write(run_log, b"1")
             thief = await other.open(RUN, steal=True)
             await write(thief, b"2")
-            tape.append(b"late")
+            run_log.append(b"late")
             with pytest.raises(OwnerLost):
-                await tape.durable()
-            await tape.aclose()
+                await run_log.durable()
+            await run_log.aclose()
             await thief.aclose()
             assert shown(await journal.read(RUN)) == [(1, b"1"), (2, b"2")]

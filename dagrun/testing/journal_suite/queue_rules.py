@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from dagrun.errors import RunExists, RunHeld, RunNotFound
-from dagrun.journal.queue import ClaimedTape, Queues, QueueStanding, QueueTicket, RunQueue, Wanted
+from dagrun.journal.queue import ClaimedRunLog, Queues, QueueStatus, QueueTicket, RunQueue, Wanted
 from dagrun.model.codec.event_codec import encode
 from dagrun.model.event import Event, RunEnded, RunStopping, RunSuspended
 from dagrun.model.journal import Journal
@@ -45,7 +45,7 @@ class QueueRules(Store):
             assert shown(await journal.read(RUN)) == [(1, FIRST)]
             assert [(held.run_id, held.is_held) for held in await journal.runs()] == [(RUN, False)]
             (queued,) = await queue.runs()
-            assert (queued.run_id, queued.standing, queued.owner) == (RUN, QueueStanding.QUEUED, "")
+            assert (queued.run_id, queued.standing, queued.owner) == (RUN, QueueStatus.QUEUED, "")
             assert (queued.ticket.pool, queued.ticket.build, queued.ticket.priority) == ("big", "b", 3)
             assert len(await journal.answer_key(RUN)) >= 32
 
@@ -81,16 +81,16 @@ class QueueRules(Store):
         """The claim is the opening: no other process can claim it or open it, and the worker can write."""
         async with self.queue() as (journal, queue):
             await queue.submit(RUN, FIRST, QueueTicket())
-            tape = await _claimed(queue)
-            assert shown(list(tape.lines)) == [(1, FIRST)]
-            assert tape.answer_key == await journal.answer_key(RUN)
+            run_log = await _claimed(queue)
+            assert shown(list(run_log.lines)) == [(1, FIRST)]
+            assert run_log.answer_key == await journal.answer_key(RUN)
             assert await queue.claim(ANY) is None
             with pytest.raises(RunHeld):
                 await journal.open(RUN)
-            await write(tape, b"2")
-            (queued,) = await queue.runs([QueueStanding.RUNNING])
+            await write(run_log, b"2")
+            (queued,) = await queue.runs([QueueStatus.RUNNING])
             assert queued.owner
-            await tape.aclose()
+            await run_log.aclose()
             assert shown(await journal.read(RUN)) == [(1, FIRST), (2, b"2")]
 
     async def test_those_who_claim_at_once_get_different_runs(self) -> None:
@@ -98,20 +98,20 @@ class QueueRules(Store):
         async with self.queue() as (_, queue):
             for number in range(4):
                 await queue.submit(f"run-{number}", FIRST, QueueTicket())
-            tapes: list[ClaimedTape | None] = []
+            run_logs: list[ClaimedRunLog | None] = []
 
             async def claim() -> None:
-                tapes.append(await queue.claim(ANY))
+                run_logs.append(await queue.claim(ANY))
 
             async with anyio.create_task_group() as tasks:
                 for _ in range(8):
                     tasks.start_soon(claim)
-            got = [tape for tape in tapes if tape is not None]
-            while (tape := await queue.claim(ANY)) is not None:  # rows that were locked had to be skipped
-                got.append(tape)
-            assert sorted(tape.run_id for tape in got) == [f"run-{number}" for number in range(4)]
-            for tape in got:
-                await tape.aclose()
+            got = [run_log for run_log in run_logs if run_log is not None]
+            while (run_log := await queue.claim(ANY)) is not None:  # rows that were locked had to be skipped
+                got.append(run_log)
+            assert sorted(run_log.run_id for run_log in got) == [f"run-{number}" for number in range(4)]
+            for run_log in got:
+                await run_log.aclose()
 
     async def test_the_highest_priority_comes_first_then_the_oldest(self) -> None:
         """Also before runs that were submitted earlier."""
@@ -119,9 +119,9 @@ class QueueRules(Store):
             for run_id, priority in (("a", 0), ("b", 1), ("c", 0), ("d", 1)):
                 await queue.submit(run_id, FIRST, QueueTicket(priority=priority))
             got = [await _claimed(queue) for _ in range(4)]
-            assert [tape.run_id for tape in got] == ["b", "d", "a", "c"]
-            for tape in got:
-                await tape.aclose()
+            assert [run_log.run_id for run_log in got] == ["b", "d", "a", "c"]
+            for run_log in got:
+                await run_log.aclose()
 
     async def test_a_worker_claims_what_it_fits(self) -> None:
         """Of its own pools, without the builds that it has refused, and nothing before its time."""
@@ -132,10 +132,10 @@ class QueueRules(Store):
             assert await queue.claim(Wanted(refused={"old": "its tools differ"})) is None
             both = Wanted(pools=["default", "big"])
             got = [await _claimed(queue, both) for _ in range(2)]
-            assert [tape.run_id for tape in got] == ["elsewhere", "unfit"]
+            assert [run_log.run_id for run_log in got] == ["elsewhere", "unfit"]
             assert await queue.claim(both) is None
-            for tape in got:
-                await tape.aclose()
+            for run_log in got:
+                await run_log.aclose()
 
     async def test_a_worker_that_waits_is_woken(self) -> None:
         """By a run of its pool, and without the next look."""
@@ -143,9 +143,9 @@ class QueueRules(Store):
             woken = anyio.Event()
 
             async def wait() -> None:
-                while (tape := await queue.claim(ANY)) is None:
+                while (run_log := await queue.claim(ANY)) is None:
                     await queue.wait(ANY)
-                await tape.aclose()
+                await run_log.aclose()
                 woken.set()
 
             async with anyio.create_task_group() as tasks:
@@ -161,7 +161,7 @@ class QueueRules(Store):
         async with self.queue() as (_, queue):
             await queue.submit(RUN, FIRST, QueueTicket(build="old"))
             assert await queue.claim(patient) is None
-            assert await _reasons(queue) == {RUN: (QueueStanding.QUEUED, "its tools differ")}
+            assert await _reasons(queue) == {RUN: (QueueStatus.QUEUED, "its tools differ")}
             for run_id in ("held", "behind"):
                 await queue.submit(run_id, FIRST, QueueTicket(build="busy"))
             await queue.submit("later", FIRST, QueueTicket(build="old", not_before=time.time() + 3600))
@@ -171,21 +171,21 @@ class QueueRules(Store):
             impatient = Wanted(refused=patient.refused, unfit_after=1.0)
             assert await queue.claim(impatient) is None
             found = await _reasons(queue)
-            assert found.pop(RUN) == (QueueStanding.STUCK, "its tools differ")
-            assert found.pop("behind") == (QueueStanding.QUEUED, "other tools")
+            assert found.pop(RUN) == (QueueStatus.STUCK, "its tools differ")
+            assert found.pop("behind") == (QueueStatus.QUEUED, "other tools")
             assert {run_id: standing for run_id, (standing, _) in found.items()} == {
-                "held": QueueStanding.RUNNING,
-                "later": QueueStanding.QUEUED,
-                "elsewhere": QueueStanding.QUEUED,
+                "held": QueueStatus.RUNNING,
+                "later": QueueStatus.QUEUED,
+                "elsewhere": QueueStatus.QUEUED,
             }
             await held.aclose()
             assert await queue.put_back(RUN)
             assert await queue.claim(impatient) is None  # it is in the queue for a moment; and a worker fits the others
-            assert await queue.runs([QueueStanding.STUCK]) == []
-            tapes = [await _claimed(queue) for _ in range(2)]
-            assert [tape.run_id for tape in tapes] == [RUN, "held"]
-            for tape in tapes:
-                await tape.aclose()
+            assert await queue.runs([QueueStatus.STUCK]) == []
+            run_logs = [await _claimed(queue) for _ in range(2)]
+            assert [run_log.run_id for run_log in run_logs] == [RUN, "held"]
+            for run_log in run_logs:
+                await run_log.aclose()
 
     async def test_a_look_of_a_worker_that_does_not_fit_is_no_sign_of_life(self) -> None:
         """The run is as long in the queue as before."""
@@ -193,27 +193,27 @@ class QueueRules(Store):
             await queue.submit(RUN, FIRST, QueueTicket(build="old"))
             for _ in range(2):
                 await anyio.sleep(0.15)
-                tape = await _claimed(queue)
-                tape.leave(QueueStanding.QUEUED, "its tools differ", is_untouched=True)
-                await tape.aclose()
+                run_log = await _claimed(queue)
+                run_log.leave(QueueStatus.QUEUED, "its tools differ", is_untouched=True)
+                await run_log.aclose()
             assert await queue.claim(Wanted(refused={"old": "its tools differ"}, unfit_after=0.2)) is None
-            assert await _reasons(queue) == {RUN: (QueueStanding.STUCK, "its tools differ")}
+            assert await _reasons(queue) == {RUN: (QueueStatus.STUCK, "its tools differ")}
 
     # Releasing --------------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize(
         "released",
         [
-            (ENDED, QueueStanding.ENDED),
-            (WAITS, QueueStanding.WAITING),
-            (INTERRUPTED, QueueStanding.QUEUED),
-            (STOPPING, QueueStanding.QUEUED),
-            (None, QueueStanding.QUEUED),
+            (ENDED, QueueStatus.ENDED),
+            (WAITS, QueueStatus.WAITING),
+            (INTERRUPTED, QueueStatus.QUEUED),
+            (STOPPING, QueueStatus.QUEUED),
+            (None, QueueStatus.QUEUED),
         ],
         ids=["ended", "waits for people", "interrupted", "stopping", "nothing was written"],
     )
     async def test_the_last_record_says_where_a_released_run_stands(
-        self, released: tuple[Event | None, QueueStanding]
+        self, released: tuple[Event | None, QueueStatus]
     ) -> None:
         """Only a run that is queued is claimed again, with all its records."""
         last, standing = released
@@ -221,7 +221,7 @@ class QueueRules(Store):
             await queue.submit(RUN, FIRST, QueueTicket())
             await _ended(queue, last)
             assert [each.standing for each in await queue.runs()] == [standing]
-            if standing is not QueueStanding.QUEUED:
+            if standing is not QueueStatus.QUEUED:
                 assert await queue.claim(ANY) is None
                 return
             again = await _claimed(queue)
@@ -232,29 +232,29 @@ class QueueRules(Store):
         """It is not claimed in the meantime, and its status follows from its record when it is released."""
         async with self.queue() as (journal, queue):
             await queue.submit(RUN, FIRST, QueueTicket())
-            tape = await journal.open(RUN)
-            assert [each.standing for each in await queue.runs()] == [QueueStanding.RUNNING]
+            run_log = await journal.open(RUN)
+            assert [each.standing for each in await queue.runs()] == [QueueStatus.RUNNING]
             assert await queue.claim(ANY) is None
-            await write(tape, encode(ENDED))
-            await tape.aclose()
-            assert [each.standing for each in await queue.runs()] == [QueueStanding.ENDED]
+            await write(run_log, encode(ENDED))
+            await run_log.aclose()
+            assert [each.standing for each in await queue.runs()] == [QueueStatus.ENDED]
 
     async def test_a_worker_may_choose_the_standing(self) -> None:
         """Not of a run that has ended; and a run that is stuck can be put back."""
         async with self.queue() as (_, queue):
             await queue.submit(RUN, FIRST, QueueTicket())
-            tape = await _claimed(queue)
-            tape.leave(QueueStanding.STUCK, "its tools are gone")
-            await tape.aclose()
-            assert [each.reason for each in await queue.runs([QueueStanding.STUCK])] == ["its tools are gone"]
+            run_log = await _claimed(queue)
+            run_log.leave(QueueStatus.STUCK, "its tools are gone")
+            await run_log.aclose()
+            assert [each.reason for each in await queue.runs([QueueStatus.STUCK])] == ["its tools are gone"]
             assert await queue.claim(ANY) is None
             assert await queue.put_back(RUN)
             assert not await queue.put_back(RUN)
-            tape = await _claimed(queue)
-            await write(tape, encode(ENDED))
-            tape.leave(QueueStanding.QUEUED, "the worker stops")
-            await tape.aclose()
-            assert [each.standing for each in await queue.runs()] == [QueueStanding.ENDED]
+            run_log = await _claimed(queue)
+            await write(run_log, encode(ENDED))
+            run_log.leave(QueueStatus.QUEUED, "the worker stops")
+            await run_log.aclose()
+            assert [each.standing for each in await queue.runs()] == [QueueStatus.ENDED]
             with pytest.raises(RunNotFound):
                 await queue.put_back("another")
 
@@ -262,14 +262,14 @@ class QueueRules(Store):
         """Its release comes late: the run has another owner then."""
         async with self.queue() as (journal, queue):
             await queue.submit(RUN, FIRST, QueueTicket())
-            tape = await _claimed(queue)
+            run_log = await _claimed(queue)
             thief = await journal.open(RUN, steal=True)
-            tape.leave(QueueStanding.STUCK, "late")
-            await tape.aclose()
-            assert [each.standing for each in await queue.runs()] == [QueueStanding.RUNNING]
+            run_log.leave(QueueStatus.STUCK, "late")
+            await run_log.aclose()
+            assert [each.standing for each in await queue.runs()] == [QueueStatus.RUNNING]
             await write(thief, encode(ENDED))
             await thief.aclose()
-            assert [each.standing for each in await queue.runs()] == [QueueStanding.ENDED]
+            assert [each.standing for each in await queue.runs()] == [QueueStatus.ENDED]
 
     # Letters ----------------------------------------------------------------------------------------------------------
 
@@ -282,53 +282,53 @@ class QueueRules(Store):
                 await _ended(queue, last)
             for run_id in (RUN, "over"):
                 await journal.post(run_id, b"yes")
-            assert (await _reasons(queue))[RUN] == (QueueStanding.QUEUED, "")  # it does not wait any more
-            tape = await _claimed(queue)
-            assert tape.run_id == RUN
-            assert [letter.text for letter in await tape.backlog()] == [b"yes"]
-            await tape.aclose()
-            assert [each.standing for each in await queue.runs()][1] is QueueStanding.ENDED
+            assert (await _reasons(queue))[RUN] == (QueueStatus.QUEUED, "")  # it does not wait any more
+            run_log = await _claimed(queue)
+            assert run_log.run_id == RUN
+            assert [letter.text for letter in await run_log.backlog()] == [b"yes"]
+            await run_log.aclose()
+            assert [each.standing for each in await queue.runs()][1] is QueueStatus.ENDED
 
     async def test_a_letter_that_a_run_has_not_seen_keeps_it_from_waiting(self) -> None:
         """It came between the last read and the release; nothing else would wake the run."""
         self.need_letters()
         async with self.queue() as (journal, queue):
             await queue.submit(RUN, FIRST, QueueTicket())
-            tape = await _claimed(queue)
+            run_log = await _claimed(queue)
             await journal.post(RUN, b"yes")
-            await write(tape, encode(WAITS))
-            await tape.aclose()
-            assert await _reasons(queue) == {RUN: (QueueStanding.QUEUED, "")}
+            await write(run_log, encode(WAITS))
+            await run_log.aclose()
+            assert await _reasons(queue) == {RUN: (QueueStatus.QUEUED, "")}
 
     async def test_a_letter_that_a_run_has_seen_does_not(self) -> None:
         """It answers a question that was not asked yet: the run would come back for ever."""
         self.need_letters()
         async with self.queue() as (journal, queue):
             await queue.submit(RUN, FIRST, QueueTicket())
-            tape = await _claimed(queue)
+            run_log = await _claimed(queue)
             await journal.post(RUN, b"early")
-            assert [letter.text for letter in await take_letters(tape, 1)] == [b"early"]
-            await write(tape, encode(WAITS))
-            await tape.aclose()
-            assert [each.standing for each in await queue.runs()] == [QueueStanding.WAITING]
+            assert [letter.text for letter in await take_letters(run_log, 1)] == [b"early"]
+            await write(run_log, encode(WAITS))
+            await run_log.aclose()
+            assert [each.standing for each in await queue.runs()] == [QueueStatus.WAITING]
 
 
-async def _claimed(queue: RunQueue, wanted: Wanted = ANY) -> ClaimedTape:
-    tape = await queue.claim(wanted)
-    if tape is None:  # its row was locked just then, as by a renewal of the former lease that came too late
+async def _claimed(queue: RunQueue, wanted: Wanted = ANY) -> ClaimedRunLog:
+    run_log = await queue.claim(wanted)
+    if run_log is None:  # its row was locked just then, as by a renewal of the former lease that came too late
         await queue.wait(wanted)
-        tape = await queue.claim(wanted)
-    assert tape is not None
-    return tape
+        run_log = await queue.claim(wanted)
+    assert run_log is not None
+    return run_log
 
 
-async def _reasons(queue: RunQueue) -> dict[str, tuple[QueueStanding, str]]:
+async def _reasons(queue: RunQueue) -> dict[str, tuple[QueueStatus, str]]:
     return {each.run_id: (each.standing, each.reason) for each in await queue.runs()}
 
 
 async def _ended(queue: RunQueue, last: Event | None) -> None:
     """Claim the next run, write *last*, and release it."""
-    tape = await _claimed(queue)
+    run_log = await _claimed(queue)
     if last is not None:
-        await write(tape, encode(last))
-    await tape.aclose()
+        await write(run_log, encode(last))
+    await run_log.aclose()

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from dagrun.model.journal import Durability, Journal, Letter, Line, Tape
+from dagrun.model.journal import Durability, InboxMessage, Journal, Line, RunLog
 
 RUN = "run-1"
 
@@ -72,14 +72,14 @@ class Store:
                 await journal.aclose()
 
     @asynccontextmanager
-    async def tape(self, run_id: str = RUN) -> AsyncIterator[tuple[Journal, Tape]]:
+    async def run_log(self, run_id: str = RUN) -> AsyncIterator[tuple[Journal, RunLog]]:
         """Open a journal, and the run log of a new run in it."""
         async with self.journal() as journal:
-            tape = await journal.create(run_id)
+            run_log = await journal.create(run_id)
             try:
-                yield journal, tape
+                yield journal, run_log
             finally:
-                await tape.aclose()
+                await run_log.aclose()
 
     @asynccontextmanager
     async def two(self) -> AsyncIterator[tuple[Journal, Journal]]:
@@ -93,11 +93,11 @@ class Store:
             finally:
                 await other.aclose()
 
-    async def reopened(self, journal: Journal) -> Tape:
+    async def reopened(self, journal: Journal) -> RunLog:
         """Open the run and release it, to show that it is free."""
-        tape = await journal.open(RUN)
-        await tape.aclose()
-        return tape
+        run_log = await journal.open(RUN)
+        await run_log.aclose()
+        return run_log
 
     def need_letters(self) -> None:
         """Skip the test for a journal that has no inbox."""
@@ -105,31 +105,31 @@ class Store:
             pytest.skip("this journal takes no letters (has_letters)")
 
 
-def add(tape: Tape, *texts: bytes) -> None:
+def add(run_log: RunLog, *texts: bytes) -> None:
     """Add *texts* as one unit."""
     for text in texts:
-        tape.append(text)
-    tape.flush()
+        run_log.append(text)
+    run_log.flush()
 
 
-async def give_up(tape: Tape, seq: int) -> None:
+async def give_up(run_log: RunLog, seq: int) -> None:
     """Begin to wait for record *seq*, and cancel the wait."""
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await tape.durable(seq)
+        await run_log.durable(seq)
 
 
-async def write(tape: Tape, *texts: bytes) -> None:
+async def write(run_log: RunLog, *texts: bytes) -> None:
     """Add *texts* as one unit, and wait until they are durable."""
     for text in texts:
-        tape.append(text)
-    await tape.durable()
+        run_log.append(text)
+    await run_log.durable()
 
 
-async def take_letters(tape: Tape, count: int) -> list[Letter]:
+async def take_letters(run_log: RunLog, count: int) -> list[InboxMessage]:
     """Return the next *count* messages."""
-    letters: list[Letter] = []
-    async for letter in tape.letters():
+    letters: list[InboxMessage] = []
+    async for letter in run_log.letters():
         letters.append(letter)
         if len(letters) == count:
             break

@@ -134,9 +134,9 @@ assert not found, found
 
 def test_a_run_holds_nothing_more() -> None:
     """Labels are no attributes of steps or of calls: what is not there costs nothing."""
-    from dagrun.graph.node import Node, RareStepState
-    from dagrun.runtime.slot import Slot
+    from dagrun.graph.node import Node, OptionalStepState
+    from dagrun.runtime.live_attempt import LiveAttempt
 
-    held = {*Node.__slots__, *RareStepState.__slots__, *Slot.__slots__}
+    held = {*Node.__slots__, *OptionalStepState.__slots__, *LiveAttempt.__slots__}
 
     assert not [name for name in held if "flow" in name or "label" in name or "source" in name or "taint" in name]

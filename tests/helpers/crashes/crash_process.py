@@ -17,11 +17,11 @@ from dagrun.api import Engine
 from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound, SpliceRefused
 from dagrun.graph.fold import state_hash
 from dagrun.graph.live_graph import LiveGraph
-from dagrun.journal.memory import MemoryJournal, MemoryTape, _KeptRun
+from dagrun.journal.memory import MemoryJournal, MemoryRunLog, _KeptRun
 from dagrun.model.event import Event, QuestionAsked
 from dagrun.model.outcome import Status
 from dagrun.model.patch import Add, Drop, Patch, Replace
-from dagrun.model.question import AnswerLetter, Question
+from dagrun.model.question import AnswerMessage, Question
 from dagrun.model.value import decode_or_reason
 from dagrun.runtime.run import Run
 
@@ -60,7 +60,7 @@ class Instant:
         return f"{self.kind} {self.where[1]} of {self.where[0]} ({', '.join(sorted(self.met))})"
 
 
-class CrashTape(MemoryTape):
+class CrashRunLog(MemoryRunLog):
     """Keeps every record at once, and says so; acknowledges it later."""
 
     acked = 0
@@ -94,25 +94,25 @@ class CrashTape(MemoryTape):
 
 
 class CrashJournal(MemoryJournal):
-    """Keeps one run, and knows its tape."""
+    """Keeps one run, and knows its run log."""
 
-    tape_type: ClassVar[type[MemoryTape]] = CrashTape
+    run_log_type: ClassVar[type[MemoryRunLog]] = CrashRunLog
 
-    def __init__(self, on_tape: Callable[[CrashTape], None]) -> None:
+    def __init__(self, on_run_log: Callable[[CrashRunLog], None]) -> None:
         super().__init__()
-        self._on_tape = on_tape
+        self._on_run_log = on_run_log
 
-    async def create(self, run_id: str) -> MemoryTape:
+    async def create(self, run_id: str) -> MemoryRunLog:
         return self._told(await super().create(run_id))
 
-    async def open(self, run_id: str, *, steal: bool = False) -> MemoryTape:
+    async def open(self, run_id: str, *, steal: bool = False) -> MemoryRunLog:
         return self._told(await super().open(run_id, steal=steal))
 
-    def _told(self, tape: MemoryTape) -> MemoryTape:
-        assert isinstance(tape, CrashTape)
-        self._runs[RUN].answer_key = tape.answer_key = ANSWER_KEY  # a run goes on in another journal of this kind
-        self._on_tape(tape)
-        return tape
+    def _told(self, run_log: MemoryRunLog) -> MemoryRunLog:
+        assert isinstance(run_log, CrashRunLog)
+        self._runs[RUN].answer_key = run_log.answer_key = ANSWER_KEY  # a run goes on in another journal of this kind
+        self._on_run_log(run_log)
+        return run_log
 
     def put(self, texts: list[bytes], letters: Mapping[int, bytes]) -> None:
         """Keep the records of a run that another journal has left."""
@@ -176,16 +176,16 @@ class Process:
         self._cut = cut
         self.instants: list[Instant] = []
         self._count = 0
-        self._tape: CrashTape
+        self._run_log: CrashRunLog
         self._run: Run | None = None
         self._asked: Any = None
-        self.journal = CrashJournal(self._take_tape)
+        self.journal = CrashJournal(self._take_run_log)
 
-    def _take_tape(self, tape: CrashTape) -> None:
-        self._tape = tape
-        tape.acked = tape._last
-        tape.latency = self._case.latency
-        tape.on_record = lambda: self._mark("record")
+    def _take_run_log(self, run_log: CrashRunLog) -> None:
+        self._run_log = run_log
+        run_log.acked = run_log._last
+        run_log.latency = self._case.latency
+        run_log.on_record = lambda: self._mark("record")
 
     def _mark(self, kind: str) -> None:
         self._count += 1
@@ -194,7 +194,7 @@ class Process:
         texts = self.journal.texts
         made = left = len(texts)
         if self._case.latency:
-            left = self._cut.choice((self._tape.acked, made, self._cut.randint(self._tape.acked, made)))
+            left = self._cut.choice((self._run_log.acked, made, self._cut.randint(self._run_log.acked, made)))
         left = max(left, 1)
         graph = self._run._assembly.parts.graph if self._run is not None else None
         self.instants.append(
@@ -205,7 +205,7 @@ class Process:
                 kind,
                 (made, left),
                 frozenset(going_on(graph)) if graph is not None and left == made else frozenset(),
-                self._tape.is_whole if left == made else True,
+                self._run_log.is_whole if left == made else True,
             )
         )
 
@@ -346,4 +346,4 @@ class Process:
 
 def letter_to(case: Case, question: Question, world: World) -> bytes:
     """What somebody elsewhere answers."""
-    return AnswerLetter.of(question.id, answer_to(case, question, world), ANSWER_KEY).model_dump_json().encode()
+    return AnswerMessage.of(question.id, answer_to(case, question, world), ANSWER_KEY).model_dump_json().encode()

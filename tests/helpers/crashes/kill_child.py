@@ -25,7 +25,7 @@ from dagrun.graph.fold import state_hash
 from dagrun.journal.hash_chain import END, Chain
 from dagrun.journal.lease import Lease
 from dagrun.journal.sqlite.journal import SQLiteJournal
-from dagrun.journal.sqlite.tape import SQLiteWriter
+from dagrun.journal.sqlite.run_log import SQLiteWriter
 from dagrun.model.effect import Applied
 from dagrun.model.patch import Patch, Replace
 from dagrun.model.plan import Plan, Step

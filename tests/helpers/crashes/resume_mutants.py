@@ -14,31 +14,31 @@ from dagrun.graph.reopen import restore
 from dagrun.model.outcome import Failure, Outcome, State, Status
 from dagrun.model.question import Question
 from dagrun.model.toolbox import AnyTool
-from dagrun.runtime.people.people import People
+from dagrun.runtime.live_attempt import LiveAttempt, interrupted_outcome
+from dagrun.runtime.people.human_input import HumanInput
 from dagrun.runtime.resume import Resumption
 from dagrun.runtime.run import Run
-from dagrun.runtime.slot import Slot, interrupted_outcome
-from dagrun.runtime.steps.attempt import Attempts, idempotency_key
-from dagrun.runtime.steps.finish import Finish
+from dagrun.runtime.steps.attempt import AttemptRunner, idempotency_key
+from dagrun.runtime.steps.run_completion import RunCompletion
 
 
-class WritesNoStart(Attempts):
+class WritesNoStart(AttemptRunner):
     """A tool is entered before the start of its call is durable."""
 
     def must_be_written(self, tool: AnyTool) -> bool:
         return False
 
 
-class KeyPerAttempt(Attempts):
+class KeyPerAttempt(AttemptRunner):
     """Each attempt has a key of its own."""
 
     def key_of(self, node: Node, tool: str) -> str:
         return idempotency_key(self._root, f"{node.root} {len(node.attempts)}", tool, node.generation)
 
 
-def repeats_effects(slot: Slot, stopped: str = "") -> Outcome:
+def repeats_effects(live: LiveAttempt, stopped: str = "") -> Outcome:
     """What was in flight is taken for something that surely has not happened."""
-    outcome = interrupted_outcome(slot, stopped)
+    outcome = interrupted_outcome(live, stopped)
     assert isinstance(outcome.failure, Failure)
     failure = replace(outcome.failure, nothing_happened=True, is_transient=not stopped)
     return replace(outcome, state=outcome.state if stopped else State.FAILED, failure=failure)
@@ -86,7 +86,7 @@ class RemembersReady(Resumption):
         super()._line_up([node for node in ready if not node.attempts])
 
 
-class ForgetsQuestions(People):
+class ForgetsQuestions(HumanInput):
     """An open question is nobody's any more."""
 
     _is_new = False
@@ -96,9 +96,9 @@ class ForgetsQuestions(People):
         super()._put(question)
         self._is_new = False
 
-    def seek_answer(self, question: Question) -> None:
+    def request_answer(self, question: Question) -> None:
         if self._is_new:
-            super().seek_answer(question)
+            super().request_answer(question)
 
 
 class ForgetsStops(Resumption):
@@ -135,7 +135,7 @@ class AcknowledgesEarly(Run):
         pass
 
 
-class NeverWaits(Finish):
+class NeverWaits(RunCompletion):
     """A run that only people could help waits for ever."""
 
     @property
@@ -160,18 +160,18 @@ class AsksTheSame(Questions):
 RARE: Final[Mapping[str, Mapping[Any, Any]]] = {"an answer is good for the next question": {Questions: AsksTheSame}}
 
 MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
-    "no start record": {Attempts: WritesNoStart},
-    "a key per attempt": {Attempts: KeyPerAttempt},
+    "no start record": {AttemptRunner: WritesNoStart},
+    "a key per attempt": {AttemptRunner: KeyPerAttempt},
     "an effect is repeated": {interrupted_outcome: repeats_effects},
     "a trigger is forgotten": {Resumption: ForgetsTriggers},
     "the planner is forgotten": {Resumption: ForgetsPlanner},
     "open reservations are not counted": {restore: forgets_reservations},
     "a tool is called again for its critics": {Resumption: CallsAgain},
     "ready is what memory says": {Resumption: RemembersReady},
-    "a question is forgotten": {People: ForgetsQuestions},
+    "a question is forgotten": {HumanInput: ForgetsQuestions},
     "that it was being ended is forgotten": {Resumption: ForgetsStops},
     "what is behind a failure is forgotten": {Resumption: ForgetsBlocked},
     "attempts are left open": {Resumption: LeavesAttemptsOpen},
     "acknowledged before it is durable": {Run: AcknowledgesEarly},
-    "nobody suspends": {Finish: NeverWaits},
+    "nobody suspends": {RunCompletion: NeverWaits},
 }

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from dagrun.api.record_opening import held_tape
+from dagrun.api.record_opening import held_run_log
 from dagrun.graph.changes import apply
 from dagrun.graph.node import Node
 from dagrun.model.event import Event, RunEnded, RunSuspended
-from dagrun.model.journal import Tape
+from dagrun.model.journal import RunLog
 from dagrun.model.outcome import Status
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.resume import Resumption
@@ -67,11 +67,11 @@ class NumbersTwice(Record):
 
 
 @asynccontextmanager
-async def drops_the_tape(take: Callable[[], Awaitable[Tape]]) -> AsyncIterator[Tape]:
+async def drops_the_run_log(take: Callable[[], Awaitable[RunLog]]) -> AsyncIterator[RunLog]:
     """The record is released only where the run has ended by itself."""
-    tape = await take()
-    yield tape
-    await tape.aclose()
+    run_log = await take()
+    yield run_log
+    await run_log.aclose()
 
 
 class LosesBackOffs(Resumption):
@@ -102,7 +102,7 @@ MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "a doubt is forgotten with its step": {Record: ToleratesDoubts},
     "the end is not written": {Record: KeepsFromTheJournal},
     "a number is used up": {Record: NumbersTwice},
-    "the tape is dropped": {held_tape: drops_the_tape},
+    "the run log is dropped": {held_run_log: drops_the_run_log},
     "a back-off is lost": {Resumption: LosesBackOffs},
     "the state is not what is written": {Record: AppliesOnlyToTheRecord},
 }

@@ -28,7 +28,7 @@ from dagrun.errors import SpliceRefused
 from dagrun.graph.node import Node
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
-from dagrun.runtime.people.approvers import Consultant
+from dagrun.runtime.people.approvers import ApproverCalls
 from dagrun.runtime.run import Run
 from dagrun.testing import run_virtual
 from keeping import Keeping
@@ -233,7 +233,7 @@ def from_the_start(node: Node) -> float:
     return seconds_until_no_counts(node) - last.duration
 
 
-class CountsWhenItIsSaid(Consultant):
+class CountsWhenItIsSaid(ApproverCalls):
     """An ask counts that ended late enough, whenever it began."""
 
     async def _answer_in_time(self, node: Node, tool: AnyTool) -> Any:
@@ -249,5 +249,5 @@ class CountsWhenItIsSaid(Consultant):
 EARLY_MUTANTS: Final[Mapping[str, Parts]] = {
     "a no counts at once": {seconds_until_no_counts: at_once},
     "the time runs from the beginning of the call": {seconds_until_no_counts: from_the_start},
-    "an ask counts that began too early": {Consultant: CountsWhenItIsSaid},
+    "an ask counts that began too early": {ApproverCalls: CountsWhenItIsSaid},
 }

@@ -15,8 +15,8 @@ from dagrun.model.effect import Effect
 from dagrun.model.event import StepSettled
 from dagrun.model.outcome import Decision, Failure, Outcome, State, Status
 from dagrun.model.question import Answer, Question
-from dagrun.runtime import slot as slots
-from dagrun.runtime.people.people import Replies
+from dagrun.runtime import live_attempt as slots
+from dagrun.runtime.people.human_input import Replies
 from dagrun.runtime.record.record import Record
 from mutants import retries_in_doubt
 from splice_mutants import nothing

@@ -20,7 +20,7 @@ from typing import Any, Final
 import anyio
 
 import dagrun
-from dagrun import Add, Drop, Ladder, MemoryJournal, Patch, Plan, Policy, Replace, RetryRule, Rewire, Step
+from dagrun import Add, Drop, FallbackChain, MemoryJournal, Patch, Plan, Policy, Replace, RetryRule, Rewire, Step
 from dagrun.errors import AnswerRefused, CannotResume, ContractError, PlanRefused, QuestionNotFound, SpliceRefused
 from dagrun.model.event import Event, RunEnded
 from dagrun.model.outcome import State, Status
@@ -174,7 +174,7 @@ class _Play:
             self.planner = self.planner or Hides(rng, self.steps, is_broken=self.way == "repaired")
         if self.way in ("ensemble", "ladder"):
             broken = (False,) if self.way == "ensemble" else (True, False)
-            self.planner = Ladder(self.planner, *(Hides(rng, self.steps, is_broken=each) for each in broken))
+            self.planner = FallbackChain(self.planner, *(Hides(rng, self.steps, is_broken=each) for each in broken))
         self.people = [rng.choice(("nobody", "nobody", "knows", "silent")) for _ in range(3)]
         self.seed = seed
         self.has_ended = False

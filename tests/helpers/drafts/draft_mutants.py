@@ -15,9 +15,9 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.plan import Plan, Step
 from dagrun.runtime.metering import RunMeter
 from dagrun.runtime.planning import first_plan, planner_calls
-from dagrun.runtime.planning.first_plan import Arrivals, FirstPlan
+from dagrun.runtime.planning.first_plan import FirstPlan, StreamedSteps
 from dagrun.runtime.planning.planner_calls import PlannerCalls, PlannerRequest
-from dagrun.runtime.steps.finish import Finish
+from dagrun.runtime.steps.run_completion import RunCompletion
 
 # Effects --------------------------------------------------------------------------------------------------------------
 
@@ -39,7 +39,7 @@ def by_its_own_tool(graph: LiveGraph, plan: CheckedStep) -> bool:
 # Steps ----------------------------------------------------------------------------------------------------------------
 
 
-class TakesAtOnce(Arrivals):
+class TakesAtOnce(StreamedSteps):
     """A step is let in before what it names."""
 
     def take(self, step: Step) -> bool:
@@ -47,7 +47,7 @@ class TakesAtOnce(Arrivals):
         return True
 
 
-class LetsNobodyIn(Arrivals):
+class LetsNobodyIn(StreamedSteps):
     """Who waits for a step that comes later is forgotten."""
 
     def let_in(self, id_: str) -> Iterator[Step]:
@@ -93,7 +93,7 @@ class TakesOn(FirstPlan):
 class SkipsNothing(FirstPlan):
     """What needs a step that has failed before waits for it."""
 
-    def skip_in_vain(self, new: Iterable[str]) -> None:
+    def skip_unreachable(self, new: Iterable[str]) -> None:
         pass
 
 
@@ -139,7 +139,7 @@ class OverlooksTheGoal(FirstPlan):
         return self._graph.is_drafting
 
 
-class EndsTooSoon(Finish):
+class EndsTooSoon(RunCompletion):
     """When everything has settled, the run is over, although its plan is still being written."""
 
     def finish_if_settled(self) -> None:
@@ -252,8 +252,8 @@ class CountsNoCalls(Ledger):
 DRAFT_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "effects start early": {drafts.may_start_early: always},
     "the tool in reserve is forgotten": {drafts.may_start_early: by_its_own_tool},
-    "a step is let in before what it names": {Arrivals: TakesAtOnce},
-    "forward references are dropped": {Arrivals: LetsNobodyIn},
+    "a step is let in before what it names": {StreamedSteps: TakesAtOnce},
+    "forward references are dropped": {StreamedSteps: LetsNobodyIn},
     "what is referred to is not waited for": {first_plan.named_in: declared_alone},
     "readiness waits for the planner's next word": {FirstPlan: WaitsForTheNext},
     "steps come in after the end of the run": {FirstPlan: TakesOn},
@@ -265,7 +265,7 @@ DRAFT_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "nobody is asked about a doubtful plan": {FirstPlan: AsksNobody},
     "the repair call is made twice": {FirstPlan: MendsTwice},
     "a changed goal is overlooked": {FirstPlan: OverlooksTheGoal},
-    "a run ends while its plan is written": {Finish: EndsTooSoon},
+    "a run ends while its plan is written": {RunCompletion: EndsTooSoon},
     "the stream is not closed": {planner_calls._answer: answer_and_leave},
     "the loop gets no turn between two steps": {planner_calls._answer: answer_in_one_breath},
     "late words are heard": {planner_calls._Gathered: HearsEverything},

@@ -9,7 +9,7 @@ from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.flow.labels import Author, FlowLabels, author_after, is_same_call
 from dagrun.checks.flow.plan_flow import label_plan
 from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.patches.flow_after import FlowTrial, note_brief
+from dagrun.graph.patches.flow_after import FlowValidation, note_brief
 from dagrun.model.plan import Step
 from dagrun.model.reference import Reference, Template
 
@@ -65,7 +65,7 @@ class TakesEveryPartForClean(FlowLabels):
         return super().of(reference, items)
 
 
-class StopsAtThePatch(FlowTrial):
+class StopsAtThePatch(FlowValidation):
     """What is made of a changed step keeps its label."""
 
     def _behind(self, id_: str) -> Iterator[str]:
@@ -99,7 +99,7 @@ FLOW_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "error text forgotten": {FlowLabels: ForgetsErrors},
     "endorsement by plan": {FlowLabels: LetsPlansEndorse},
     "one clean part": {FlowLabels: TakesEveryPartForClean},
-    "steps behind the patch forgotten": {FlowTrial: StopsAtThePatch},
+    "steps behind the patch forgotten": {FlowValidation: StopsAtThePatch},
     "patch author forgotten": {note_brief: forgets_authors},
     "substitutes write nothing": {author_after: keeps_every_author},
     "defaults forgotten": {is_same_call: compares_the_tool},

@@ -27,7 +27,7 @@ from dagrun.model.toolbox import AnyTool
 from dagrun.model_tools.agent_calls import AgentCalls, CheckedCall
 from dagrun.runtime.planning import first_plan
 from dagrun.runtime.record.record import Record
-from dagrun.runtime.steps.admission import Starting
+from dagrun.runtime.steps.admission import Admission
 from splice_mutants import nothing
 
 # As they are; while a mutant is in place, its name leads to the mutant.
@@ -126,7 +126,7 @@ def outer_asks(step: Step, tool: AnyTool, policy: Policy) -> tuple[Ask, ...]:
     return _asks_of(step, replace(tool, inner_tools=()), policy)
 
 
-class StartsWithoutPause(Starting):
+class StartsWithoutPause(Admission):
     """A step that is to pause before it starts does not."""
 
     def is_startable(self, node: Node) -> bool:
@@ -207,7 +207,7 @@ def everything_is_allowed(tool: AnyTool, *args: Any) -> ToolFacts:
 
 
 GUARD_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
-    "what a patch takes away is not looked at": {guards.guards_lost: no_loss},
+    "what a patch takes away is not looked at": {guards.removed_approvals: no_loss},
     "a dropped call can be added again": {guards._models: only_itself},
     "what stood before a call is not looked at": {guards.before: nothing_before},
     "a doubt is talked away": {guards._is_unsure: never_unsure, rules.check_loosening: nothing},
@@ -218,7 +218,7 @@ GUARD_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "rules do not look at arguments": {questions.reasons_to_ask: unconditional_asks},
     "the confidence of a step is not looked at": {checked_plan.asks_of: sure_asks},
     "rules do not reach agents": {checked_plan.asks_of: outer_asks},
-    "a step does not pause": {Starting: StartsWithoutPause},
+    "a step does not pause": {Admission: StartsWithoutPause},
     "an agent needs nobody": {AgentCalls: AgreesByItself},
     "a message that is not sure of itself is not asked about": {replanning.why_agree: confident},
     "approve_patches is forgotten": {replanning.why_agree: by_confidence},
@@ -226,7 +226,7 @@ GUARD_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "of a repaired plan the patch alone is shown": {replanning.steps_after: own_steps},
     "notes are lost with the process": {fold._fold: forget_notes},
     "a retry forgets what was noted": {guards.guards_to_keep: nothing_kept},
-    "how a call was guarded is forgotten with it": {guards.guards_forgotten: no_loss},
+    "how a call was guarded is forgotten with it": {guards.missing_approvals: no_loss},
     "agents are compared with agents alone": {checked_plan.callable_tools: own_tools},
     "what a person has agreed to may change": {guards._marks: notes_alone},
     "a pause holds nothing that comes after the no": {LiveGraph: OpensLater},

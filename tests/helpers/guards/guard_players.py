@@ -18,7 +18,7 @@ from dagrun.model.plan import Plan, Step
 from dagrun.model.planner import Brief
 from dagrun.model.question import Asked as Kind
 from dagrun.model.question import Question
-from dagrun.planners.ladder import EnsemblePlanner
+from dagrun.planners.fallback_chain import EnsemblePlanner
 from dagrun.runtime.result import RunResult
 from guard_attacks import ATTACKS, Aim, Sketch
 from guard_cases import GuardCase, Message, Person, Says

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dagrun.errors import JournalDamaged, JournalFailed
 from dagrun.journal.sqlite.journal import SQLiteJournal
-from dagrun.journal.sqlite.tape import SQLiteTape
+from dagrun.journal.sqlite.run_log import SQLiteRunLog
 from dagrun.model.journal import Line
 
 RUN = "run-1"
@@ -36,25 +36,25 @@ async def crashed(folder: Path) -> Crashed:
     """Write a run: some records are in the database, some in the log, and the last ones are not in the anchor."""
     journal = SQLiteJournal(folder)
     await _write(await journal.create(RUN), 5, close=True)
-    tape = await journal.open(RUN)
-    await _write(tape, 3)
+    run_log = await journal.open(RUN)
+    await _write(run_log, 3)
     anchor = (folder / RUN / ANCHOR).read_bytes()
-    anchored = tape.append(b"{}") - 1
-    await _write(tape, 3)
+    anchored = run_log.append(b"{}") - 1
+    await _write(run_log, 3)
     files = {name: (folder / RUN / name).read_bytes() for name in (DATABASE, LOG)} | {ANCHOR: anchor}
-    await tape.aclose()
+    await run_log.aclose()
     lines = await journal.read(RUN)
     shutil.rmtree(folder)
     return Crashed(files, lines, anchored)
 
 
-async def _write(tape: SQLiteTape, units: int, *, close: bool = False) -> None:
+async def _write(run_log: SQLiteRunLog, units: int, *, close: bool = False) -> None:
     for unit in range(units):
         for record in range(6):
-            tape.append(b'{"unit":%d,"record":%d,"value":"%b"}' % (unit, record, b"abcdef" * 30))
-        await tape.durable()
+            run_log.append(b'{"unit":%d,"record":%d,"value":"%b"}' % (unit, record, b"abcdef" * 30))
+        await run_log.durable()
     if close:
-        await tape.aclose()
+        await run_log.aclose()
 
 
 class Patient:
@@ -116,13 +116,13 @@ class Patient:
     async def take(self) -> str:
         """Open the run, as `look` reads it."""
         try:
-            tape = await self.journal.open(RUN, steal=True)
+            run_log = await self.journal.open(RUN, steal=True)
         except JournalDamaged:
             return "damaged"
         except JournalFailed:
             return "failed"
-        await tape.aclose()
-        return self.judge(list(tape.lines))
+        await run_log.aclose()
+        return self.judge(list(run_log.lines))
 
     def judge(self, lines: list[Line]) -> str:
         """Whether *lines* are what a reader may get."""

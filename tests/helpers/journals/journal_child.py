@@ -25,20 +25,20 @@ def text_of(seq: int) -> bytes:
 async def write(folder: Path, level: str, lease: float) -> None:
     """Add units of one to nine records for ever, and print the last number of each that is durable."""
     journal = SQLiteJournal(folder, level, lease_seconds=lease, busy_seconds=1)
-    tape = await journal.create(RUN)
-    tape.on_failure = lambda error: print("TOLD", type(error).__name__, flush=True)
+    run_log = await journal.create(RUN)
+    run_log.on_failure = lambda error: print("TOLD", type(error).__name__, flush=True)
     print("READY", flush=True)
     seq = 0
     try:
         while True:
             for _ in range(seq % 9 + 1):
-                seq = tape.append(text_of(seq + 1))
-            await tape.durable(seq)
+                seq = run_log.append(text_of(seq + 1))
+            await run_log.durable(seq)
             print(seq, flush=True)
     except JournalError as error:
         await anyio.sleep(0)
         print("FAILED", type(error).__name__, error, flush=True)
-    await tape.aclose()
+    await run_log.aclose()
     print("CLOSED", flush=True)
 
 

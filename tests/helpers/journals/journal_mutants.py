@@ -10,16 +10,16 @@ import anyio
 from dagrun.errors import JournalError, RunExists, RunHeld
 from dagrun.journal.base import new_answer_key
 from dagrun.journal.hash_chain import chained
-from dagrun.journal.memory import MemoryJournal, MemoryTape
-from dagrun.model.journal import Durability, Held, Letter, Line, StoredRow
+from dagrun.journal.memory import MemoryJournal, MemoryRunLog
+from dagrun.model.journal import Durability, Held, InboxMessage, Line, StoredRow
 
 
-def mutant(tape: type[MemoryTape]) -> type[MemoryJournal]:
-    """A journal that hands out broken tapes."""
-    return type(tape.__name__, (MemoryJournal,), {"tape_type": tape, "__doc__": tape.__doc__})
+def mutant(run_log: type[MemoryRunLog]) -> type[MemoryJournal]:
+    """A journal that hands out broken run logs."""
+    return type(run_log.__name__, (MemoryJournal,), {"run_log_type": run_log, "__doc__": run_log.__doc__})
 
 
-class SplitsUnits(MemoryTape):
+class SplitsUnits(MemoryRunLog):
     """Writes the records of a unit one after the other, so that a reader may find half of it."""
 
     def append(self, text: bytes) -> int:
@@ -28,21 +28,21 @@ class SplitsUnits(MemoryTape):
         return seq
 
 
-class NoFence(MemoryTape):
+class NoFence(MemoryRunLog):
     """Lets a former owner write on."""
 
     def is_owner(self) -> bool:
         return True
 
 
-class NeverLetsGo(MemoryTape):
+class NeverLetsGo(MemoryRunLog):
     """Holds the run after it was closed."""
 
     async def aclose(self) -> None:
         self.flush()
 
 
-class LosesTheLast(MemoryTape):
+class LosesTheLast(MemoryRunLog):
     """Drops at the end what was not flushed."""
 
     async def aclose(self) -> None:
@@ -50,14 +50,14 @@ class LosesTheLast(MemoryTape):
         await super().aclose()
 
 
-class CountsFromOne(MemoryTape):
+class CountsFromOne(MemoryRunLog):
     """Numbers the records of each opening anew."""
 
     def append(self, text: bytes) -> int:
         return super().append(text) - len(self.lines)
 
 
-class WaitsWithoutFlush(MemoryTape):
+class WaitsWithoutFlush(MemoryRunLog):
     """Says that a record is durable which it has not handed on."""
 
     async def durable(self, seq: int | None = None) -> None:
@@ -66,28 +66,28 @@ class WaitsWithoutFlush(MemoryTape):
         self._unit = unit
 
 
-class SaysYes(MemoryTape):
+class SaysYes(MemoryRunLog):
     """Acknowledges whatever becomes of it."""
 
     async def durable(self, seq: int | None = None) -> None:
         self.flush()
 
 
-class WaitsForNobody(MemoryTape):
+class WaitsForNobody(MemoryRunLog):
     """Takes any number for durable."""
 
     async def durable(self, seq: int | None = None) -> None:
         await super().durable(None if seq is None else min(seq, self._last))
 
 
-class TellsNobody(MemoryTape):
+class TellsNobody(MemoryRunLog):
     """Does not say that it has lost the run."""
 
     def fail(self, error: JournalError) -> None:
         self._failure = error
 
 
-class TellsTwice(MemoryTape):
+class TellsTwice(MemoryRunLog):
     """Says so twice."""
 
     def fail(self, error: JournalError) -> None:
@@ -95,14 +95,14 @@ class TellsTwice(MemoryTape):
         super().fail(error)
 
 
-class TellsTheWrongThing(MemoryTape):
+class TellsTheWrongThing(MemoryRunLog):
     """Calls a theft by another name."""
 
     def fail(self, error: JournalError) -> None:
         super().fail(JournalError(*error.args))
 
 
-class LosesCancelled(MemoryTape):
+class LosesCancelled(MemoryRunLog):
     """Forgets a record whose waiter was cancelled."""
 
     async def durable(self, seq: int | None = None) -> None:
@@ -112,15 +112,15 @@ class LosesCancelled(MemoryTape):
         await super().durable(seq)
 
 
-class DropsOwnersAtAll(MemoryTape):
-    """Lets go of the run for whoever has it, when an old tape is closed."""
+class DropsOwnersAtAll(MemoryRunLog):
+    """Lets go of the run for whoever has it, when an old run log is closed."""
 
     async def aclose(self) -> None:
         await super().aclose()
         self._kept.owner = None
 
 
-class RaisesOnClose(MemoryTape):
+class RaisesOnClose(MemoryRunLog):
     """Cannot be closed twice."""
 
     async def aclose(self) -> None:
@@ -129,7 +129,7 @@ class RaisesOnClose(MemoryTape):
         await super().aclose()
 
 
-class ClosesByChance(MemoryTape):
+class ClosesByChance(MemoryRunLog):
     """Does not write what is left when it is closed by a task that was cancelled."""
 
     async def aclose(self) -> None:
@@ -137,7 +137,7 @@ class ClosesByChance(MemoryTape):
         await super().aclose()
 
 
-class GrowingLines(MemoryTape):
+class GrowingLines(MemoryRunLog):
     """Shows what it writes itself among the records of its opening."""
 
     @property
@@ -149,35 +149,35 @@ class GrowingLines(MemoryTape):
         pass
 
 
-class Composes(MemoryTape):
+class Composes(MemoryRunLog):
     """Puts texts into Unicode's normal form."""
 
     def append(self, text: bytes) -> int:
         return super().append(unicodedata.normalize("NFC", text.decode()).encode())
 
 
-class Strips(MemoryTape):
+class Strips(MemoryRunLog):
     """Takes the spaces at the ends away."""
 
     def append(self, text: bytes) -> int:
         return super().append(text.strip())
 
 
-class CutsMarks(MemoryTape):
+class CutsMarks(MemoryRunLog):
     """Reads texts as a file is read that may begin with a mark of its encoding."""
 
     def append(self, text: bytes) -> int:
         return super().append(text.replace("\ufeff".encode(), b""))
 
 
-class CutsBigOnes(MemoryTape):
+class CutsBigOnes(MemoryRunLog):
     """Keeps 64 KiB of each record."""
 
     def append(self, text: bytes) -> int:
         return super().append(text[:65536])
 
 
-class Batches(MemoryTape):
+class Batches(MemoryRunLog):
     """Writes at most 200 records of a unit, and the others with the next one."""
 
     def flush(self) -> None:
@@ -189,7 +189,7 @@ class Batches(MemoryTape):
         self._unit = rest
 
 
-class NewestFirst(MemoryTape):
+class NewestFirst(MemoryRunLog):
     """Turns the records of a unit round."""
 
     def flush(self) -> None:
@@ -197,58 +197,58 @@ class NewestFirst(MemoryTape):
         super().flush()
 
 
-class Deaf(MemoryTape):
+class Deaf(MemoryRunLog):
     """Is not woken by a letter."""
 
     def notify_letter(self) -> None:
         pass
 
 
-class KeepsLetters(MemoryTape):
+class KeepsLetters(MemoryRunLog):
     """Throws no letter away."""
 
     async def discard(self, letter: str) -> None:
         pass
 
 
-class ThrowsAll(MemoryTape):
+class ThrowsAll(MemoryRunLog):
     """Throws all letters away with one."""
 
     async def discard(self, letter: str) -> None:
         self._kept.letters.clear()
 
 
-class StrictDiscard(MemoryTape):
+class StrictDiscard(MemoryRunLog):
     """Cannot discard what is not there."""
 
     async def discard(self, letter: str) -> None:
         del self._kept.letters[int(letter)]
 
 
-class ReadsOnce(MemoryTape):
+class ReadsOnce(MemoryRunLog):
     """Throws letters away as it reads them: a crash loses the answer."""
 
-    async def backlog(self) -> list[Letter]:
+    async def backlog(self) -> list[InboxMessage]:
         letters = await super().backlog()
         for letter in letters:
             await self.discard(letter.id)
         return letters
 
 
-class GivesTwice(MemoryTape):
+class GivesTwice(MemoryRunLog):
     """Gives the letters of the backlog again."""
 
-    async def backlog(self) -> list[Letter]:
+    async def backlog(self) -> list[InboxMessage]:
         last = self._letters._last
         letters = await super().backlog()
         self._letters._last = last
         return letters
 
 
-class Forgets(MemoryTape):
+class Forgets(MemoryRunLog):
     """Does not show the letters that were there before it was opened."""
 
-    def letters(self) -> AsyncIterator[Letter]:
+    def letters(self) -> AsyncIterator[InboxMessage]:
         self._letters._last = max(self._letters._last, self._kept.posted - 1)
         return super().letters()
 
@@ -256,7 +256,7 @@ class Forgets(MemoryTape):
 class AnyName(MemoryJournal):
     """Takes any id."""
 
-    async def create(self, run_id: str) -> MemoryTape:
+    async def create(self, run_id: str) -> MemoryRunLog:
         made = await super().create("x" + "".join(c for c in run_id if c.isascii() and c.isalnum())[:50])
         self._runs[run_id] = self._runs.pop(made.run_id)
         made.run_id = made._kept.run_id = run_id
@@ -266,7 +266,7 @@ class AnyName(MemoryJournal):
 class Overwrites(MemoryJournal):
     """Begins a run anew that is there."""
 
-    async def create(self, run_id: str) -> MemoryTape:
+    async def create(self, run_id: str) -> MemoryRunLog:
         self._runs.pop(run_id, None)
         return await super().create(run_id)
 
@@ -274,7 +274,7 @@ class Overwrites(MemoryJournal):
 class SlowCreate(MemoryJournal):
     """Looks first and makes the run later."""
 
-    async def create(self, run_id: str) -> MemoryTape:
+    async def create(self, run_id: str) -> MemoryRunLog:
         if run_id in self._runs:
             raise RunExists(run_id)
         await anyio.lowlevel.checkpoint()
@@ -285,21 +285,21 @@ class SlowCreate(MemoryJournal):
 class AlwaysOpen(MemoryJournal):
     """Gives a run to whoever asks."""
 
-    async def open(self, run_id: str, *, steal: bool = False) -> MemoryTape:
+    async def open(self, run_id: str, *, steal: bool = False) -> MemoryRunLog:
         return await super().open(run_id, steal=True)
 
 
 class NeverStolen(MemoryJournal):
     """Never takes a run away."""
 
-    async def open(self, run_id: str, *, steal: bool = False) -> MemoryTape:
+    async def open(self, run_id: str, *, steal: bool = False) -> MemoryRunLog:
         return await super().open(run_id)
 
 
 class SlowOpen(MemoryJournal):
     """Looks first who holds a run, and takes it later."""
 
-    async def open(self, run_id: str, *, steal: bool = False) -> MemoryTape:
+    async def open(self, run_id: str, *, steal: bool = False) -> MemoryRunLog:
         if self._find(run_id).owner is not None and not steal:
             raise RunHeld(run_id)
         await anyio.lowlevel.checkpoint()
@@ -394,7 +394,7 @@ class OneKey(MemoryJournal):
 class NewKeys(MemoryJournal):
     """Makes a new answer key each time a run is opened."""
 
-    async def open(self, run_id: str, *, steal: bool = False) -> MemoryTape:
+    async def open(self, run_id: str, *, steal: bool = False) -> MemoryRunLog:
         self._find(run_id).answer_key = new_answer_key()
         return await super().open(run_id, steal=steal)
 
@@ -402,10 +402,10 @@ class NewKeys(MemoryJournal):
 class ShortKeys(MemoryJournal):
     """Has answer keys that can be guessed."""
 
-    async def create(self, run_id: str) -> MemoryTape:
-        tape = await super().create(run_id)
-        self._find(run_id).answer_key = tape.answer_key = run_id
-        return tape
+    async def create(self, run_id: str) -> MemoryRunLog:
+        run_log = await super().create(run_id)
+        self._find(run_id).answer_key = run_log.answer_key = run_id
+        return run_log
 
 
 class SkipsOne(MemoryJournal):
@@ -454,6 +454,6 @@ MUTANTS = {
     each.__name__: each if issubclass(each, MemoryJournal) else mutant(each)
     for each in list(globals().values())
     if isinstance(each, type)
-    and issubclass(each, MemoryJournal | MemoryTape)
-    and each not in {MemoryJournal, MemoryTape}
+    and issubclass(each, MemoryJournal | MemoryRunLog)
+    and each not in {MemoryJournal, MemoryRunLog}
 }

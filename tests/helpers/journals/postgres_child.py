@@ -17,18 +17,18 @@ from journal_child import RUN, text_of
 async def write(dsn: str, schema: str, level: str, lease: float) -> None:
     """Add units of one to nine records for ever, and print the last number of each that is durable."""
     async with PostgresJournal(dsn, schema=schema, durability=level, lease_seconds=lease) as journal:
-        tape = await journal.create(RUN)
+        run_log = await journal.create(RUN)
         print("READY", flush=True)
         seq = 0
         try:
             while True:
                 for _ in range(seq % 9 + 1):
-                    seq = tape.append(text_of(seq + 1))
-                await tape.durable(seq)
+                    seq = run_log.append(text_of(seq + 1))
+                await run_log.durable(seq)
                 print(seq, flush=True)
         except JournalError as error:
             print("FAILED", type(error).__name__, error, flush=True)
-        await tape.aclose()
+        await run_log.aclose()
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ import anyio
 
 from dagrun.errors import RunExists
 from dagrun.journal.memory import MemoryJournal
-from dagrun.journal.memory_queue import HandedTape, MemoryQueue
-from dagrun.journal.queue import QueueStanding, QueueTicket, Wanted
+from dagrun.journal.memory_queue import HandedRunLog, MemoryQueue
+from dagrun.journal.queue import QueueStatus, QueueTicket, Wanted
 
 
 class NewestFirst(MemoryQueue):
@@ -73,7 +73,7 @@ class TakesNamesTwice(MemoryQueue):
 class ForgetsHandOpening(MemoryQueue):
     """Notes nothing of a run that is opened."""
 
-    def opened(self, tape: HandedTape) -> None:
+    def opened(self, run_log: HandedRunLog) -> None:
         """Note nothing."""
 
 
@@ -88,41 +88,41 @@ class WakesTheDead(MemoryQueue):
     """Queues a run for which a letter comes, also one that has ended."""
 
     def wake(self, run_id: str) -> None:
-        self._rows[run_id].standing = QueueStanding.QUEUED
+        self._rows[run_id].standing = QueueStatus.QUEUED
 
 
 class MissesLetters(MemoryQueue):
     """Lets a run wait for a letter that has come."""
 
-    def _released(self, tape: HandedTape) -> None:
-        super()._released(tape)
-        self._rows[tape.run_id].standing, self._rows[tape.run_id].reason = tape.left.standing
+    def _released(self, run_log: HandedRunLog) -> None:
+        super()._released(run_log)
+        self._rows[run_log.run_id].standing, self._rows[run_log.run_id].reason = run_log.left.standing
 
 
 class ComesBackForEver(MemoryQueue):
     """Queues a run that waits while there are letters, also those that it has seen."""
 
-    def _released(self, tape: HandedTape) -> None:
-        super()._released(tape)
-        if tape._kept.letters:  # type: ignore[attr-defined]
-            self._rows[tape.run_id].standing = QueueStanding.QUEUED
+    def _released(self, run_log: HandedRunLog) -> None:
+        super()._released(run_log)
+        if run_log._kept.letters:  # type: ignore[attr-defined]
+            self._rows[run_log.run_id].standing = QueueStatus.QUEUED
 
 
 class ChoosesOverTheEnd(MemoryQueue):
     """Lets a worker choose where a run stands that has ended."""
 
-    def _released(self, tape: HandedTape) -> None:
-        super()._released(tape)
-        if tape.left.chosen is not None:
-            self._rows[tape.run_id].standing = tape.left.chosen[0]
+    def _released(self, run_log: HandedRunLog) -> None:
+        super()._released(run_log)
+        if run_log.left.chosen is not None:
+            self._rows[run_log.run_id].standing = run_log.left.chosen[0]
 
 
 class HearsNoChoice(MemoryQueue):
     """Lets the last record alone say where a run stands."""
 
-    def _released(self, tape: HandedTape) -> None:
-        tape.left.chosen = None
-        super()._released(tape)
+    def _released(self, run_log: HandedRunLog) -> None:
+        run_log.left.chosen = None
+        super()._released(run_log)
 
 
 class NeverStuck(MemoryQueue):
@@ -149,9 +149,9 @@ class Unaware(MemoryQueue):
 class CountsEachLook(MemoryQueue):
     """Takes a look of a worker that does not fit for a sign that one fits."""
 
-    def _released(self, tape: HandedTape) -> None:
-        super()._released(tape)
-        self._rows[tape.run_id].fitted = anyio.current_time()
+    def _released(self, run_log: HandedRunLog) -> None:
+        super()._released(run_log)
+        self._rows[run_log.run_id].fitted = anyio.current_time()
 
 
 class CannotPutBack(MemoryQueue):
@@ -159,7 +159,7 @@ class CannotPutBack(MemoryQueue):
 
     async def put_back(self, run_id: str) -> bool:
         await super().put_back(run_id)
-        self._rows[run_id].standing = QueueStanding.STUCK
+        self._rows[run_id].standing = QueueStatus.STUCK
         return True
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from dagrun.journal.memory import MemoryJournal, MemoryTape
+from dagrun.journal.memory import MemoryJournal, MemoryRunLog
 from replayed_records import play
 from summary_checks import expect_summary
 
@@ -19,11 +19,11 @@ _create = MemoryJournal.create
 _kept: list[tuple[MemoryJournal, str]] = []
 
 
-async def _noted(journal: MemoryJournal, run_id: str) -> MemoryTape:
-    tape = await _create(journal, run_id)
+async def _noted(journal: MemoryJournal, run_id: str) -> MemoryRunLog:
+    run_log = await _create(journal, run_id)
     if len(_kept) < _MOST:
         _kept.append((journal, run_id))
-    return tape
+    return run_log
 
 
 @contextmanager

@@ -24,16 +24,16 @@ import dagrun
 import worker_process
 from dagrun import Plan, PostgresJournal, Status, Step
 from dagrun.errors import JournalFailed, RunExists
-from dagrun.journal.queue import QueueStanding
+from dagrun.journal.queue import QueueStatus
 from dagrun.model.event import RunEnded
-from dagrun.model.question import Answer, AnswerLetter, Asked
+from dagrun.model.question import Answer, AnswerMessage, Asked
 from postgres_server import Server
 
 SCHEMA = "rig"
 SLOWNESS = "10"  # so that the nemesis meets runs before, in and after the payment
 GRACE = 10.0  # seconds within which a worker that is told to stop has stopped, also on a busy machine
 MOVES = ("kill", "stop", "restart", "terminate", "crash")
-OPEN = [QueueStanding.QUEUED, QueueStanding.RUNNING]
+OPEN = [QueueStatus.QUEUED, QueueStatus.RUNNING]
 PLAN = Plan(
     steps=[
         Step(id="look", tool="look"),
@@ -63,7 +63,7 @@ class Figures:
     codes: list[int] = field(default_factory=list)
     slowest_stop: float = 0.0
     doubts: Counter[str] = field(default_factory=Counter)
-    standings: Counter[QueueStanding] = field(default_factory=Counter)
+    standings: Counter[QueueStatus] = field(default_factory=Counter)
     paid: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
     succeeded: int = 0
@@ -77,7 +77,7 @@ class Figures:
             f"{runs - len(self.paid)} runs did not pay": len(self.paid) != runs,
             f"not each run ended once: {self.ends.most_common(3)}": self.ends != Counter(dict.fromkeys(self.paid, 1)),
             f"only {self.succeeded} runs succeeded": self.succeeded != runs,
-            f"runs that stand where they should not: {self.standings}": self.standings != {QueueStanding.ENDED: runs},
+            f"runs that stand where they should not: {self.standings}": self.standings != {QueueStatus.ENDED: runs},
             f"workers that were told to stop ended with {self.codes}": any(self.codes),
             f"a worker took {self.slowest_stop:.1f} s to stop": self.slowest_stop > GRACE,
         }
@@ -151,7 +151,7 @@ class Rig:
         busiest = self._alive[0]
         with anyio.move_on_after(5):
             while True:
-                owners = Counter(each.owner for each in await journal.queue.runs([QueueStanding.RUNNING]))
+                owners = Counter(each.owner for each in await journal.queue.runs([QueueStatus.RUNNING]))
                 runs = {child.pid: owners[f"process {child.pid} on {os.uname().nodename}"] for child in self._alive}
                 busiest = max(self._alive, key=lambda child: runs[child.pid])
                 if runs[busiest.pid] >= 3:
@@ -202,13 +202,13 @@ class Rig:
         """Say of each payment in doubt whether it is in the book."""
         await anyio.sleep(0.5)  # who was stopped has paid by now, or never will
         paid = self._paid()
-        for each in await journal.queue.runs([QueueStanding.WAITING]):
+        for each in await journal.queue.runs([QueueStatus.WAITING]):
             key = await journal.answer_key(each.run_id)
             for question in (await dagrun.replay(each.run_id, journal=journal)).pending:
                 assert question.kind is Asked.EFFECT
                 answer = Answer("took_effect", 7) if paid[each.run_id] else Answer("did_not")
                 self._figures.doubts["paid" if paid[each.run_id] else "not paid"] += 1
-                letter = AnswerLetter.of(question.id, answer, key)
+                letter = AnswerMessage.of(question.id, answer, key)
                 await journal.post(each.run_id, letter.model_dump_json().encode())
         await self._until_done(journal)
 

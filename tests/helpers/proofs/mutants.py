@@ -14,13 +14,13 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.event import AttemptStarted, Event
 from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State
-from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.deadlines import Timers
+from dagrun.runtime.live_attempt import LiveAttempt
 from dagrun.runtime.record.record import Record
-from dagrun.runtime.slot import Slot
-from dagrun.runtime.steps.attempt import Attempts
-from dagrun.runtime.steps.endings import Endings, Judge
+from dagrun.runtime.steps.attempt import AttemptRunner
+from dagrun.runtime.steps.attempt_completion import AttemptCompletion, RecoveryDecider
+from dagrun.runtime.steps.cancellation import Cancellation
 from dagrun.runtime.steps.scheduler import Scheduler
-from dagrun.runtime.steps.stopping import Stopping
 from dagrun.runtime.steps.workers import Workers, WorkerScope
 
 # Frontier and caps ----------------------------------------------------------------------------------------------------
@@ -173,57 +173,57 @@ class DeliversBackwards(Record):
         super().deliver()
 
 
-class ChangesBehindTheRecord(Endings):
+class ChangesBehindTheRecord(AttemptCompletion):
     """Keeps something in the state that no event says."""
 
-    def _end(self, slot: Slot, outcome: Outcome) -> None:
-        super()._end(slot, outcome)
-        slot.node.on_fallback = True
+    def _end(self, live: LiveAttempt, outcome: Outcome) -> None:
+        super()._end(live, outcome)
+        live.node.on_fallback = True
 
 
 # Attempts -------------------------------------------------------------------------------------------------------------
 
 
-class TakesLateValues(Endings):
+class TakesLateValues(AttemptCompletion):
     """A value counts, whenever it comes."""
 
-    def conclude(self, slot: Slot, outcome: Outcome | None) -> None:
+    def conclude(self, live: LiveAttempt, outcome: Outcome | None) -> None:
         if outcome is not None and outcome.state is State.SUCCEEDED:
-            slot.asked = slot.deadline = None
-        super().conclude(slot, outcome)
+            live.asked = live.deadline = None
+        super().conclude(live, outcome)
 
 
-class BelievesCancelledCaught(Endings):
+class BelievesCancelledCaught(AttemptCompletion):
     """Takes a step that swallowed its cancellation for one that was never cancelled."""
 
-    def conclude(self, slot: Slot, outcome: Outcome | None) -> None:
-        if outcome is not None and outcome.state is not State.ABANDONED and not slot.scope.raw.cancelled_caught:
-            slot.asked = slot.deadline = None
-        super().conclude(slot, outcome)
+    def conclude(self, live: LiveAttempt, outcome: Outcome | None) -> None:
+        if outcome is not None and outcome.state is not State.ABANDONED and not live.scope.raw.cancelled_caught:
+            live.asked = live.deadline = None
+        super().conclude(live, outcome)
 
 
-class CountsNoAttempts(Judge):
+class CountsNoAttempts(RecoveryDecider):
     """Every attempt is the first one."""
 
-    def situation(self, slot: Slot, *, counts: bool = True) -> Situation:
-        found = super().situation(slot, counts=counts)
+    def situation(self, live: LiveAttempt, *, counts: bool = True) -> Situation:
+        found = super().situation(live, counts=counts)
         return Situation(effect=found.effect, attempt=1, rule=found.rule, on_failure=found.on_failure)
 
 
-class StopsTheNextAttempt(Stopping):
+class StopsTheNextAttempt(Cancellation):
     """The alarm of an attempt that is over goes off in the next one."""
 
-    def _out_of_patience(self, slot: Slot) -> None:
-        super()._out_of_patience(slot)
-        late = self._running.get(slot.node.id)
-        if late is not None and late is not slot:
+    def _out_of_patience(self, live: LiveAttempt) -> None:
+        super()._out_of_patience(live)
+        late = self._running.get(live.node.id)
+        if late is not None and late is not live:
             self.tell(late, State.TIMED_OUT, "an old alarm")
 
 
-class NeverAbandons(Stopping):
+class NeverAbandons(Cancellation):
     """Waits for a step that will not stop, however long it takes."""
 
-    def _give_up(self, slots: Sequence[Slot]) -> None:
+    def _give_up(self, slots: Sequence[LiveAttempt]) -> None:
         pass
 
 
@@ -234,22 +234,22 @@ def retries_in_doubt(outcome: Outcome, situation: Situation) -> Decision:
     return Decision(Recovery.RETRY) if is_in_doubt else decision
 
 
-class CatchesExceptionOnly(Attempts):
+class CatchesExceptionOnly(AttemptRunner):
     """Lets through what is no `Exception`."""
 
-    async def perform(self, slot: Slot) -> Outcome:
-        outcome = await super().perform(slot)
+    async def perform(self, live: LiveAttempt) -> Outcome:
+        outcome = await super().perform(live)
         if outcome.failure is not None and outcome.failure.kind is ErrorKind.FORBIDDEN_EXCEPTION:
             raise SystemExit(outcome.failure.message)
         return outcome
 
 
-class BlamesTheVictim(Attempts):
+class BlamesTheVictim(AttemptRunner):
     """Takes a cancellation that another step left behind for the fault of the step that it hits."""
 
-    def _foreign_cancellation(self, slot: Slot, error: BaseException) -> Outcome:
-        slot.is_fresh = True
-        return super()._foreign_cancellation(slot, error)
+    def _foreign_cancellation(self, live: LiveAttempt, error: BaseException) -> Outcome:
+        live.is_fresh = True
+        return super()._foreign_cancellation(live, error)
 
 
 # Workers and alarms ---------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class StaysInACancelledScope(Scheduler):
             return True
 
 
-class HitsWhoeverIsThere(Slot):
+class HitsWhoeverIsThere(LiveAttempt):
     """What comes too late for a step cancels the scope that it was in, whoever is in it by now."""
 
     __slots__ = ()
@@ -297,7 +297,7 @@ class HitsWhoeverIsThere(Slot):
         super().tell_to_stop(asked, reason, grace)
 
 
-class OversleepsAlarms(Alarms):
+class OversleepsAlarms(Timers):
     """An alarm before the one that is slept for does not shorten the sleep."""
 
     def at(self, time: float, ring: Callable[[], None]) -> None:
@@ -323,18 +323,18 @@ MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "a for_each ends before its last element": {Record: JoinsEarly},
     "a for_each mixes its values up": {Record: JoinsInOrderOfEnd},
     "events come in the wrong order": {Record: DeliversBackwards},
-    "state is changed without an event": {Endings: ChangesBehindTheRecord},
-    "a late value is used": {Endings: TakesLateValues},
-    "cancelled_caught instead of cancel_called": {Endings: BelievesCancelledCaught},
-    "attempts are not counted": {Judge: CountsNoAttempts},
-    "an old alarm stops a new attempt": {Stopping: StopsTheNextAttempt},
-    "a stubborn step is waited for": {Stopping: NeverAbandons},
+    "state is changed without an event": {AttemptCompletion: ChangesBehindTheRecord},
+    "a late value is used": {AttemptCompletion: TakesLateValues},
+    "cancelled_caught instead of cancel_called": {AttemptCompletion: BelievesCancelledCaught},
+    "attempts are not counted": {RecoveryDecider: CountsNoAttempts},
+    "an old alarm stops a new attempt": {Cancellation: StopsTheNextAttempt},
+    "a stubborn step is waited for": {Cancellation: NeverAbandons},
     "an effect in doubt is repeated": {decide: retries_in_doubt},
-    "SystemExit gets out of a step": {Attempts: CatchesExceptionOnly},
-    "a stray cancellation fails the next step": {Attempts: BlamesTheVictim},
+    "SystemExit gets out of a step": {AttemptRunner: CatchesExceptionOnly},
+    "a stray cancellation fails the next step": {AttemptRunner: BlamesTheVictim},
     "a wake-up is lost": {Workers: LosesWakeUps},
     "what a step left open is overlooked": {WorkerScope: OverlooksWhatWasLeftOpen},
     "a worker stays in a cancelled scope": {Scheduler: StaysInACancelledScope},
-    "a late word hits the next step": {Slot: HitsWhoeverIsThere},
-    "an early alarm is overslept": {Alarms: OversleepsAlarms},
+    "a late word hits the next step": {LiveAttempt: HitsWhoeverIsThere},
+    "an early alarm is overslept": {Timers: OversleepsAlarms},
 }

@@ -21,7 +21,7 @@ from dagrun.model.event import (
 )
 from dagrun.model.outcome import Recovery, State
 from dagrun.runtime.record.portions import Skips
-from dagrun.runtime.steps.finish import EndEarly
+from dagrun.runtime.steps.run_completion import EndEarly
 from splice_rules import queued
 
 if TYPE_CHECKING:

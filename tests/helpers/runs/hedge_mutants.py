@@ -12,33 +12,33 @@ from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import Outcome, State
-from dagrun.runtime.slot import Second, Slot
-from dagrun.runtime.steps.accounts import Accounts
-from dagrun.runtime.steps.attempt import AskPerson, Attempts
+from dagrun.runtime.live_attempt import HedgedCall, LiveAttempt
+from dagrun.runtime.run_callbacks import RunCallbacks
+from dagrun.runtime.steps.attempt import AskPerson, AttemptRunner
+from dagrun.runtime.steps.budget_gate import BudgetGate
 from dagrun.runtime.steps.hedging import Hedges
-from dagrun.runtime.upcalls import Upcalls
 
 
 class HedgesEffects(Hedges):
     """Calls twice what changes the world."""
 
-    def _patience(self, slot: Slot) -> float | None:
-        found = self._durations.quantile(slot.tool.name, self._rule.quantile)
-        return super()._patience(slot) or found
+    def _patience(self, live: LiveAttempt) -> float | None:
+        found = self._durations.quantile(live.tool.name, self._rule.quantile)
+        return super()._patience(live) or found
 
 
 class ForgetsThePlace(Hedges):
     """The place of the extra call is never given back."""
 
-    def _release(self, second: Second) -> None:
+    def _release(self, second: HedgedCall) -> None:
         pass
 
 
 class ReleasesAtOnce(Hedges):
     """The place is free as soon as the attempt has ended, although the loser is still at it."""
 
-    def _first_ended(self, slot: Slot, second: Second, is_recorded: bool) -> None:
-        super()._first_ended(slot, second, is_recorded)
+    def _first_ended(self, live: LiveAttempt, second: HedgedCall, is_recorded: bool) -> None:
+        super()._first_ended(live, second, is_recorded)
         self._release(second)
 
 
@@ -49,63 +49,63 @@ class TakesNoPlace(Frontier):
         return True
 
 
-class ChargesOne(Accounts):
+class ChargesOne(BudgetGate):
     """Room for the second call is not asked for, and it costs nothing."""
 
-    def reserve_more(self, slot: Slot) -> bool:
+    def reserve_more(self, live: LiveAttempt) -> bool:
         return True
 
 
 class RecordsNoEnd(Hedges):
     """How a second call has ended is not on record."""
 
-    def _close(self, slot: Slot, second: Second, fault: str = "") -> None:
-        second.is_closed = second.slot.is_done = True
-        self._accounts.settle(second.slot)
+    def _close(self, live: LiveAttempt, second: HedgedCall, fault: str = "") -> None:
+        second.is_closed = second.live.is_done = True
+        self._accounts.settle(second.live)
 
 
 class LetsTheSecondRunOn(Hedges):
     """Nobody tells the second call that it has lost."""
 
-    def _first_ended(self, slot: Slot, second: Second, is_recorded: bool) -> None:
+    def _first_ended(self, live: LiveAttempt, second: HedgedCall, is_recorded: bool) -> None:
         if not second.is_closed:
-            self._close(slot, second)
+            self._close(live, second)
 
 
 class LetsTheFirstRunOn(Hedges):
     """Nobody tells the first call that it has lost."""
 
-    def _second_ended(self, slot: Slot, second: Second) -> None:
-        scope, slot.scope = slot.scope, self._new_scope()
+    def _second_ended(self, live: LiveAttempt, second: HedgedCall) -> None:
+        scope, live.scope = live.scope, self._new_scope()
         try:
-            super()._second_ended(slot, second)
+            super()._second_ended(live, second)
         finally:
-            slot.scope = scope
+            live.scope = scope
 
 
 class TakesTheFailure(Hedges):
     """Whichever call ends first decides, also if it has failed."""
 
-    def _second_ended(self, slot: Slot, second: Second) -> None:
+    def _second_ended(self, live: LiveAttempt, second: HedgedCall) -> None:
         outcome = second.outcome
         failed = outcome is not None and outcome.state is not State.SUCCEEDED and not second.is_closed
-        super()._second_ended(slot, second)
-        if failed and outcome is not None and not slot.is_done:
-            self._up.conclude(slot, outcome)
-            slot.tell_to_stop(State.CANCELLED, "the other call has failed", 1.0)
+        super()._second_ended(live, second)
+        if failed and outcome is not None and not live.is_done:
+            self._up.conclude(live, outcome)
+            live.tell_to_stop(State.CANCELLED, "the other call has failed", 1.0)
 
 
 class WaitsForNobody(Hedges):
     """The first call has failed: the second one is not waited for."""
 
-    async def perform(self, slot: Slot) -> Outcome:
-        return await self._perform_alone(slot) if self._patience(slot) is not None else await super().perform(slot)
+    async def perform(self, live: LiveAttempt) -> Outcome:
+        return await self._perform_alone(live) if self._patience(live) is not None else await super().perform(live)
 
-    async def _perform_alone(self, slot: Slot) -> Outcome:
-        now, patience = self._now(), self._patience(slot)
+    async def _perform_alone(self, live: LiveAttempt) -> Outcome:
+        now, patience = self._now(), self._patience(live)
         assert patience is not None
-        self._alarms.at(now + patience, partial(self._consider, slot, now))
-        return await self._attempts.perform(slot)
+        self._alarms.at(now + patience, partial(self._consider, live, now))
+        return await self._attempts.perform(live)
 
 
 def always_waited_for(graph: LiveGraph, node: Node, rests: Iterable[Rest]) -> bool:
@@ -138,25 +138,25 @@ def rests_of_steps_alone(graph: LiveGraph, running: Iterable[Node], at: float) -
 class HedgesTheHeld(Hedges):
     """Takes a call that waits for a person for a slow one."""
 
-    def _consider(self, slot: Slot, started: float) -> None:
-        rare = slot.rare
+    def _consider(self, live: LiveAttempt, started: float) -> None:
+        rare = live.rare
         asking, lock = (None, None) if rare is None else (rare, rare.asking)
         if asking is not None:
             asking.asking = None
-        super()._consider(slot, started)
+        super()._consider(live, started)
         if asking is not None:
             asking.asking = lock
 
 
-class AsksTwice(Attempts):
+class AsksTwice(AttemptRunner):
     """A second call asks people, too."""
 
-    def _asking(self, slot: Slot) -> AskPerson | None:
-        rare, slot.rare = slot.rare, None
+    def _asking(self, live: LiveAttempt) -> AskPerson | None:
+        rare, live.rare = live.rare, None
         try:
-            return super()._asking(slot)
+            return super()._asking(live)
         finally:
-            slot.rare = rare
+            live.rare = rare
 
 
 class NoShare(HedgeShare):
@@ -169,11 +169,11 @@ class NoShare(HedgeShare):
 class WakesNobody(Hedges):
     """What a second call has released waits until something else wakes a worker."""
 
-    def _second_ended(self, slot: Slot, second: Second) -> None:
+    def _second_ended(self, live: LiveAttempt, second: HedgedCall) -> None:
         up = self._up
-        self._up = Upcalls(conclude=up.conclude)
+        self._up = RunCallbacks(conclude=up.conclude)
         try:
-            super()._second_ended(slot, second)
+            super()._second_ended(live, second)
         finally:
             self._up = up
 
@@ -183,7 +183,7 @@ MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "the place is forgotten": {Hedges: ForgetsThePlace},
     "the place is free at once": {Hedges: ReleasesAtOnce},
     "a second call takes no place": {Frontier: TakesNoPlace},
-    "a second call costs nothing": {Accounts: ChargesOne},
+    "a second call costs nothing": {BudgetGate: ChargesOne},
     "its end is not recorded": {Hedges: RecordsNoEnd},
     "the second call runs on": {Hedges: LetsTheSecondRunOn},
     "the first call runs on": {Hedges: LetsTheFirstRunOn},
@@ -195,7 +195,7 @@ MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
         longest_rests: rests_of_steps_alone,
     },
     "whoever waits for a person is slow": {Hedges: HedgesTheHeld},
-    "a second call asks people": {Attempts: AsksTwice},
+    "a second call asks people": {AttemptRunner: AsksTwice},
     "there is no share": {HedgeShare: NoShare},
     "nobody is woken": {Hedges: WakesNobody},
 }

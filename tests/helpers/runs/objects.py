@@ -106,10 +106,10 @@ async def texts_of(journal: MemoryJournal, run_id: str = "one") -> list[bytes]:
 async def cut_off(texts: Iterable[bytes], run_id: str = "one") -> MemoryJournal:
     """Return a journal with these records alone, as a crash would leave them."""
     journal = MemoryJournal()
-    tape = await journal.create(run_id)
+    run_log = await journal.create(run_id)
     for text in texts:
-        tape.append(text)
-    tape.flush()
-    await tape.durable()
-    await tape.aclose()
+        run_log.append(text)
+    run_log.flush()
+    await run_log.durable()
+    await run_log.aclose()
     return journal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dagrun.graph import released_outputs as releasing
+from dagrun.graph import output_eviction as releasing
 from dagrun.graph.changes import apply
 from dagrun.graph.live_graph import LiveGraph, ReleasedOutputs
 from dagrun.graph.node import Node
@@ -88,7 +88,7 @@ MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "sinks are forgotten": {releasing._is_sink: forgets_sinks},
     "the output is forgotten": {releasing._answering: forgets_output},
     "the planner is forgotten": {releasing.may_be_named: forgets_planner},
-    "splices are forgotten": {releasing.look_again_after_splice: forgets_splices},
+    "splices are forgotten": {releasing.evict_after_splice: forgets_splices},
     "starts are ends": {releasing._is_read: is_read_by_unstarted, apply: releases_at_starts},
     "nothing is kept for what is opened again": {
         releasing.keep_for_reopened: keeps_nothing_for_reopened,

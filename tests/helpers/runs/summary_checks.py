@@ -26,7 +26,7 @@ from dagrun.model.event import (
 from dagrun.model.journal import Held, Line
 from dagrun.model.outcome import State, Status
 from dagrun.model.redaction.records import shown_events
-from dagrun.observe.run_standing import Stand, standing_of
+from dagrun.observe.run_standing import RunState, standing_of
 from dagrun.observe.run_summary import RunSummary, summary_of
 
 STOPPED = (State.CANCELLED, State.SUPERSEDED)
@@ -65,12 +65,12 @@ def _expect_run(run: RunSummary, past: Replayed) -> None:
     held = standing_of(run, Held(run.run_id, "somebody", is_held=True)).stand
     left = standing_of(run, Held(run.run_id)).stand
     if past.has_ended:
-        assert (held, left) == (Stand.ENDED, Stand.ENDED)
+        assert (held, left) == (RunState.ENDED, RunState.ENDED)
         assert run.makespan == last.at
         assert run.critical_path == pytest.approx(critical_path(graph), abs=1e-9)
     else:
         is_waiting = run.is_suspended and past.status is Status.WAITING
-        assert (held, left) == (Stand.RUNNING, Stand.WAITING if is_waiting else Stand.INTERRUPTED)
+        assert (held, left) == (RunState.RUNNING, RunState.WAITING if is_waiting else RunState.INTERRUPTED)
         assert run.critical_path is None
 
 

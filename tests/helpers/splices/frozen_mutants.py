@@ -9,7 +9,7 @@ from dagrun.checks.checked_plan import CheckedStep
 from dagrun.graph.frozen_plan import FrozenPlan, parts_of
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches import plan_freeze
-from dagrun.graph.patches.plan_freeze import FreezeTrial, frozen_plan_of
+from dagrun.graph.patches.plan_freeze import FreezeValidation, frozen_plan_of
 from dagrun.model.plan import Step
 
 _parts_of: Final = parts_of
@@ -42,21 +42,21 @@ class ForgetsFallbacks(FrozenPlan):
         return checked.tool in (self.calls[id_].tool, self.calls[id_].fallback)
 
 
-class LetsDoublesPass(FreezeTrial):
+class LetsDoublesPass(FreezeValidation):
     """A call may be repeated as often as one wants."""
 
     def _look_for_doubles(self, touched: Collection[str]) -> None:
         pass
 
 
-class LetsGoBefore(FreezeTrial):
+class LetsGoBefore(FreezeValidation):
     """What stood before a call does not count."""
 
     def _look_before(self, id_: str, checked: CheckedStep) -> None:
         pass
 
 
-class SeesNewStepsAlone(FreezeTrial):
+class SeesNewStepsAlone(FreezeValidation):
     """A step that keeps its id is not looked at."""
 
     def _find(self, id_: str, checked: CheckedStep) -> None:
@@ -66,14 +66,14 @@ class SeesNewStepsAlone(FreezeTrial):
             super()._find(id_, checked)
 
 
-class TrustsElements(FreezeTrial):
+class TrustsElements(FreezeValidation):
     """What stands in for one element of a list is not looked at."""
 
     def _found_element(self, id_: str, checked: CheckedStep, parent: Any) -> list[str]:
         return [self._origin(parent.id)]
 
 
-class SkipsFollowers(FreezeTrial):
+class SkipsFollowers(FreezeValidation):
     """A step that changes only because of another one is taken for the same call."""
 
     def _find(self, id_: str, checked: CheckedStep) -> None:
@@ -101,11 +101,11 @@ FROZEN_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "sources forgotten": {parts_of: by_name},
     "tools forgotten": {FrozenPlan: TakesEveryTool},
     "fallbacks forgotten": {FrozenPlan: ForgetsFallbacks},
-    "doubles forgotten": {FreezeTrial: LetsDoublesPass},
+    "doubles forgotten": {FreezeValidation: LetsDoublesPass},
     "what was called is forgotten": {plan_freeze._is_made: is_not_made},
-    "order forgotten": {FreezeTrial: LetsGoBefore},
-    "changed steps forgotten": {FreezeTrial: SeesNewStepsAlone},
-    "followers forgotten": {FreezeTrial: SkipsFollowers},
-    "elements forgotten": {FreezeTrial: TrustsElements},
+    "order forgotten": {FreezeValidation: LetsGoBefore},
+    "changed steps forgotten": {FreezeValidation: SeesNewStepsAlone},
+    "followers forgotten": {FreezeValidation: SkipsFollowers},
+    "elements forgotten": {FreezeValidation: TrustsElements},
     "the plan thaws with each patch": {frozen_plan_of: grows},
 }

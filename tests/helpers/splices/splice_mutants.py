@@ -27,12 +27,12 @@ from dagrun.model.outcome import Outcome, State
 from dagrun.model.patch import Patch, Rewire
 from dagrun.model.plan import Step
 from dagrun.model.question import Asked
+from dagrun.runtime.live_attempt import LiveAttempt
 from dagrun.runtime.planning.coordinator import Coordinator
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.run import Run
-from dagrun.runtime.slot import Slot
-from dagrun.runtime.steps.endings import Endings
-from dagrun.runtime.steps.stopping import Stopping
+from dagrun.runtime.steps.attempt_completion import AttemptCompletion
+from dagrun.runtime.steps.cancellation import Cancellation
 from dagrun.runtime.steps.workers import Workers
 
 # As they are; while a mutant is in place, its name leads to the mutant.
@@ -74,7 +74,7 @@ class LabelsInPlace(Labels):
         self.changed = old
 
 
-class LeavesBehind(patch._Trial):
+class LeavesBehind(patch._PatchValidation):
     """Nobody looks whether something still waits for a step that is dropped."""
 
     def _check_left_behind(self) -> None:
@@ -94,7 +94,7 @@ def old_inputs(step: Step, use: Mapping[str, str]) -> Step:
     return changed.model_copy(update={"args": step.args}) if "args" in step.model_fields_set else changed
 
 
-class ForgetsLists(patch._Trial):
+class ForgetsLists(patch._PatchValidation):
     """Nobody thinks of it that a for_each waits for its elements."""
 
     def _place(self, *args: Any) -> Any:
@@ -206,21 +206,21 @@ def define_and_keep(graph: LiveGraph, patch: CheckedPatch) -> list[Node]:
     return new
 
 
-class DeliversWhatWasSuperseded(Endings):
+class DeliversWhatWasSuperseded(AttemptCompletion):
     """A dropped step that comes home with a value has succeeded."""
 
-    def conclude(self, slot: Slot, outcome: Outcome | None) -> None:
-        if slot.asked is State.SUPERSEDED and outcome is not None and outcome.state is State.SUCCEEDED:
-            slot.asked = None
-        super().conclude(slot, outcome)
+    def conclude(self, live: LiveAttempt, outcome: Outcome | None) -> None:
+        if live.asked is State.SUPERSEDED and outcome is not None and outcome.state is State.SUCCEEDED:
+            live.asked = None
+        super().conclude(live, outcome)
 
 
-class StopsNothing(Stopping):
+class StopsNothing(Cancellation):
     """What is dropped while it runs is not told."""
 
-    def tell(self, slot: Slot, asked: State, reason: str) -> None:
+    def tell(self, live: LiveAttempt, asked: State, reason: str) -> None:
         if asked is not State.SUPERSEDED:
-            super().tell(slot, asked, reason)
+            super().tell(live, asked, reason)
 
 
 class SplicesInPassing(Run):
@@ -277,9 +277,9 @@ SPLICE_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "a repeated call in doubt is accepted": {patch_rules.check_frozen_call: nothing},
     "a step that runs is redefined": {patch_rules.is_editable: any_edit},
     "no cycle is looked for": {Labels: LooksAtNoCycle},
-    "a cycle through a for_each is not seen": {patch._Trial: ForgetsLists},
+    "a cycle through a for_each is not seen": {patch._PatchValidation: ForgetsLists},
     "a refused patch leaves a trace": {Labels: LabelsInPlace},
-    "dependents of a dropped step are lost": {patch._Trial: LeavesBehind},
+    "dependents of a dropped step are lost": {patch._PatchValidation: LeavesBehind},
     "an edit that comes too late is carried out": {Splicer: KnowsNoTime},
     "dependents of a replaced step keep the old input": {rename.rename_in_step: old_inputs},
     "a rewired step is in the queue twice": {Frontier: LeavesInTheQueue},
@@ -293,8 +293,8 @@ SPLICE_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "a replan never ends the hold": {LiveGraph: NeverLetsGo},
     "a for_each does not wait for a substitute": {splicing._hand_over: hand_over_alone},
     "a dropped step that runs stays in the plan": {splicing._take_out: take_out_half},
-    "the result of a superseded step is delivered": {Endings: DeliversWhatWasSuperseded},
-    "a dropped step goes on running": {Stopping: StopsNothing},
+    "the result of a superseded step is delivered": {AttemptCompletion: DeliversWhatWasSuperseded},
+    "a dropped step goes on running": {Cancellation: StopsNothing},
     "a run that is being stopped takes patches": {Run: SplicesInPassing},
     "a for_each waits for a skipped substitute": {Record: WaitsForSkippedElements},
     "two requests to the planner at once": {Coordinator: AsksTwiceAtOnce},

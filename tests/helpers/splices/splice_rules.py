@@ -10,7 +10,7 @@ import networkx as nx
 
 from dagrun.errors import Problem
 from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node, RareStepState
+from dagrun.graph.node import Node, OptionalStepState
 from dagrun.graph.patches.apply_patch import CheckedPatch
 from dagrun.graph.patches.check_patch import Origin, Splicer
 from dagrun.model.event import Spliced
@@ -85,7 +85,7 @@ def portrait(graph: LiveGraph) -> dict[str, Any]:
 
 def _look_of(node: Node) -> tuple[Any, ...]:
     # A guard that the patch takes away is noted with steps that it does not name: so one without rare state may get it.
-    rare = node.extra or RareStepState()
+    rare = node.extra or OptionalStepState()
     extra = rare.root, rare.substitute, rare.generation
     after = [next_.id for next_ in node.successors]
     return node.state, node.missing, node.value, id(node.plan), after, len(node.attempts), node.is_gone, extra

@@ -1,4 +1,4 @@
-"""Changes of a view as a page applies them, with the short rows written out: an oracle for `Watch.changes`."""
+"""Changes of a view as a page applies them, with the short rows written out: an oracle for `LiveView.changes`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import dagrun
 from dagrun import MemoryJournal, Plan, Policy, Status, Step
-from dagrun.graph import released_outputs
+from dagrun.graph import output_eviction
 from dagrun.model.contracts import held_objects
 from dagrun.model.value import for_record
 from dagrun.runtime.record import recorder
@@ -135,8 +135,8 @@ def _at_once(graph: Any, releasing: Any, node: Any) -> bool:
 
 
 MUTANTS: dict[str, dict[Any, Any]] = {
-    "never releases": {released_outputs._drop: _never},
-    "releases at once": {released_outputs._is_needed: _at_once},
+    "never releases": {output_eviction._drop: _never},
+    "releases at once": {output_eviction._is_needed: _at_once},
     "records the object": {for_record: lambda stored: repr(getattr(stored, "value", stored))},
     "records the tokens with what they stand for": {
         recorder.without_objects: lambda event: event,

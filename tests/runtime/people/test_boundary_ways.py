@@ -9,7 +9,7 @@ import pytest
 
 import dagrun
 from agents import answer, call
-from dagrun import Ladder, MemoryJournal, Policy, Rung, StepwisePlanner, agent_tool
+from dagrun import FallbackChain, FallbackPlanner, MemoryJournal, Policy, StepwisePlanner, agent_tool
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import decode
 from drafts import Writer
@@ -91,7 +91,7 @@ async def test_the_planners_of_a_ladder_share_what_was_shown() -> None:
     world = World(says=False, broken={"extract": "no account"})
     evil = patch(replace("boom", step("evil", "send_money", recipient="mallory")))
     first = Scripted(patch(replace("boom", step("no", "no_such_tool"))))
-    ladder = Ladder(Rung(first, tries=1), Rung(Scripted(evil)))
+    ladder = FallbackChain(FallbackPlanner(first, tries=1), FallbackPlanner(Scripted(evil)))
     plan = [BILL, {**step("boom", "extract", text="x"), "depends_on": ["bill"]}]
 
     await run(world, plan, planner=ladder, policy={"brief": "full"})

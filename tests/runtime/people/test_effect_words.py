@@ -13,7 +13,7 @@ import dagrun
 from crash_process import RUN
 from dagrun import Answer, Asked, CannotResume, Drop, MemoryJournal, Patch, Plan, Replace, State, Status, Step
 from dagrun.errors import AnswerRefused, SpliceRefused
-from dagrun.model.question import AnswerLetter, Choice, Question
+from dagrun.model.question import AnswerMessage, Choice, Question
 from keeping import Keeping
 from persons import settle
 from small_tools import states
@@ -107,7 +107,7 @@ async def test_an_answer_from_elsewhere_is_held_to_the_same_words(word: Choice) 
     journal = MemoryJournal()
     assert (await dagrun.run(PLAN, tools=TOOLS, journal=journal, run_id=RUN)).status is Status.WAITING
     (question,) = (await dagrun.replay(RUN, journal=journal)).pending
-    letter = AnswerLetter.of(question.id, Answer(word, "sent"), await journal.answer_key(RUN))
+    letter = AnswerMessage.of(question.id, Answer(word, "sent"), await journal.answer_key(RUN))
     await journal.post(RUN, letter.model_dump_json().encode())
 
     async with dagrun.resume(RUN, tools=TOOLS, journal=journal) as run:

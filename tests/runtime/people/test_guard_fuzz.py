@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from catching import Parts, first_catch
-from dagrun.graph.patches.guards import guards_lost
+from dagrun.graph.patches.guards import removed_approvals
 from guard_cases import IMPOSSIBLE, NAMES, ROUND, WAYS, make_guard_case
 from guard_doors import STORIES, tell
 from guard_mutants import GUARD_MUTANTS, no_loss
@@ -95,7 +95,7 @@ def test_a_seed_gives_the_same_story_again() -> None:
 
 def test_a_failing_case_is_told_as_a_small_story() -> None:
     """Whoever reads it sees what was proposed, who was asked and what was called, and nothing that does not matter."""
-    parts = {guards_lost: no_loss}
+    parts = {removed_approvals: no_loss}
     case = next(case for seed in range(500) if run_guards(case := make_guard_case(seed), parts).violations)
 
     report = shrunk(case, parts)

@@ -1,4 +1,4 @@
-"""Orders to stop that come as letters: `ControlLetter`."""
+"""Orders to stop that come as letters: `ControlMessage`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dagrun.journal.postgres.journal import PostgresJournal
 from dagrun.journal.sqlite.journal import SQLiteJournal
 from dagrun.model.event import RunResumed, RunStarted, RunSuspended
 from dagrun.model.journal import Journal
-from dagrun.model.question import ControlLetter
+from dagrun.model.question import ControlMessage
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 from postgres_schemas import fresh_schema
@@ -50,7 +50,7 @@ async def _begun(journal: Journal, **options: Any) -> AsyncIterator[Run]:
 
 async def _post(journal: Journal, **fields: Any) -> None:
     facts = {"key": await journal.answer_key(RUN), "after": 1, **fields}
-    await journal.post(RUN, ControlLetter(**facts).model_dump_json().encode())
+    await journal.post(RUN, ControlMessage(**facts).model_dump_json().encode())
 
 
 async def _resumed(journal: Journal) -> RunResult:
@@ -59,11 +59,11 @@ async def _resumed(journal: Journal) -> RunResult:
 
 
 async def _left(journal: Journal) -> list[bytes]:
-    tape = await journal.open(RUN)
+    run_log = await journal.open(RUN)
     try:
-        return [letter.text for letter in await tape.backlog()]
+        return [letter.text for letter in await run_log.backlog()]
     finally:
-        await tape.aclose()
+        await run_log.aclose()
 
 
 async def test_a_letter_cancels_the_run() -> None:

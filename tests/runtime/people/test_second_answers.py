@@ -13,8 +13,8 @@ from crash_process import RUN
 from dagrun import Answer, MemoryJournal, Plan, Question, Status, Step
 from dagrun.api.submitting import leave_answer
 from dagrun.errors import AnswerRefused, QuestionNotFound
-from dagrun.model.journal import Letter
-from dagrun.model.question import AnswerLetter
+from dagrun.model.journal import InboxMessage
+from dagrun.model.question import AnswerMessage
 from persons import settle
 
 pytestmark = pytest.mark.anyio
@@ -87,10 +87,10 @@ async def test_the_answer_of_the_host_stands_before_one_that_comes_later() -> No
 async def test_an_answer_that_the_process_at_the_run_does_not_take_is_not_acknowledged() -> None:
     """It may be stopped, or of a version that takes none."""
     journal, question = await _asleep()
-    tape = await journal.open(RUN)
+    run_log = await journal.open(RUN)
 
     assert not await leave_answer(journal, RUN, question.id, YES, seconds=1.0)
-    await tape.aclose()
+    await run_log.aclose()
     assert await leave_answer(journal, RUN, question.id, YES)
 
 
@@ -101,12 +101,12 @@ async def test_a_late_answer_does_not_wait_for_the_question_to_be_asked_again() 
         await settle()
         question, other = run.pending
         await run.answer(question, NO)
-        letter = AnswerLetter.of(question.id, YES, await journal.answer_key(RUN))
+        letter = AnswerMessage.of(question.id, YES, await journal.answer_key(RUN))
         await journal.post(RUN, letter.model_dump_json().encode())
         await settle()
         await run.answer(other, NO)
         await run.result()
-    left: list[Letter] = await (await journal.open(RUN)).backlog()
+    left: list[InboxMessage] = await (await journal.open(RUN)).backlog()
     assert left == []
 
 

@@ -12,7 +12,7 @@ from dagrun import Flow, MemoryJournal, Policy
 from dagrun.errors import Problem
 from dagrun.graph.patches.check_patch import Splicer
 from dagrun.model.event import Event, PatchRefused, Spliced
-from dagrun.observe.chronicle import tell
+from dagrun.observe.narrative import tell
 from flow_world import Scripted, World, add, patch, plan_of, replace, step
 
 pytestmark = pytest.mark.anyio

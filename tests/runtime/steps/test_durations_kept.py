@@ -24,7 +24,7 @@ from dagrun.journal import durations_file as remembered
 from dagrun.journal.postgres.journal import PostgresJournal
 from dagrun.journal.sqlite.journal import SQLiteJournal
 from dagrun.model.event import AttemptStarted, Event
-from dagrun.model.journal import Durability, Journal, RemembersDurations
+from dagrun.model.journal import Durability, Journal, SupportsDurations
 from postgres_schemas import fresh_schema, say
 from test_learned_order import BY_HOPS, BY_SECONDS, ONE, STEPS, TOOLS, known
 
@@ -41,7 +41,7 @@ async def order(journal: Journal, policy: Policy = ONE) -> list[str]:
     return [event.step for event in log if isinstance(event, AttemptStarted)]
 
 
-async def counts(journal: RemembersDurations) -> dict[str, int]:
+async def counts(journal: SupportsDurations) -> dict[str, int]:
     kept = Durations.from_dict(await journal.durations())
     return {tool: kept.count(tool) for tool in kept}
 
@@ -184,7 +184,7 @@ class Lying(MemoryJournal):
 async def test_a_journal_need_not_keep_them() -> None:
     """It is an optional part of the protocol."""
     journal: Any = Forgetful()
-    assert not isinstance(journal, RemembersDurations)
+    assert not isinstance(journal, SupportsDurations)
     assert await order(journal) == await order(journal) == BY_HOPS
 
 

@@ -259,7 +259,7 @@ async def test_an_element_of_a_list_is_hedged() -> None:
 
 
 async def test_without_a_rule_nothing_is_made() -> None:
-    """What a run does not use costs it nothing: no alarm, and nothing beside the slot."""
+    """What a run does not use costs it nothing: no alarm, and nothing beside the live."""
     look = Looker(Act(5.0), QUICK)
     async with started(step(), nap("other", 5.0), tools=[look], hedge=None) as played:
         await anyio.sleep(2.0)
@@ -268,7 +268,7 @@ async def test_without_a_rule_nothing_is_made() -> None:
         assert assembly.scheduler.hedges is None
         assert assembly._alarms._heap == []
         assert assembly._alarms._nap is None
-        assert [slot.rare for slot in slots] == [None, None]
+        assert [live.rare for live in slots] == [None, None]
     assert (played.hedged, len(look.calls), played.result.makespan) == ([], 1, near(5.0))
 
 

@@ -10,7 +10,7 @@ import pytest
 import dagrun
 from dagrun import Plan, Policy, Rate, RetryRule, Status, Step, ToolError
 from dagrun.errors import PlanRefused
-from dagrun.graph.provider_window import Bucket, ProviderWindow
+from dagrun.graph.adaptive_limit import Bucket, ProviderWindow
 from dagrun.model.tool import make_tool
 from small_tools import near
 

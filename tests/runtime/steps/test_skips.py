@@ -17,7 +17,7 @@ from dagrun.errors import SpliceRefused
 from dagrun.model.event import Event, GoalChanged, ReplanRequested, StepSettled
 from dagrun.model.tool import make_tool
 from dagrun.runtime.record.portions import FinalTally, Skips
-from dagrun.runtime.steps.finish import EndEarly
+from dagrun.runtime.steps.run_completion import EndEarly
 from keeping import Keeping
 from replans import Thinker
 from small_tools import ONCE, near, toolset

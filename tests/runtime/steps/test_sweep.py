@@ -18,7 +18,7 @@ from dagrun import MemoryJournal, Plan, Policy, RunResult, Step
 from dagrun.model.patch import Add
 from dagrun.model.planner import Brief
 from dagrun.model.tool import make_tool
-from dagrun.runtime.steps.finish import EndEarly
+from dagrun.runtime.steps.run_completion import EndEarly
 from keeping import Keeping
 from small_tools import near, states, toolset
 
@@ -299,7 +299,7 @@ MUTANTS = (AllAtOnce, TakesAlong)
 async def test_mutants_are_caught(
     mutant: type[EndEarly], monkeypatch: pytest.MonkeyPatch, anyio_backend_name: str
 ) -> None:
-    monkeypatch.setattr("dagrun.runtime.steps.finish.EndEarly", mutant)
+    monkeypatch.setattr("dagrun.runtime.steps.run_completion.EndEarly", mutant)
     with pytest.raises(AssertionError):
         await _all_of_it(monkeypatch, anyio_backend_name)
 

@@ -80,7 +80,7 @@ def cancel(*, run: str, step: str | None, **flags: Any) -> int:
       0 the run was told, and has done so, 1 it did not react,
       2 there is nothing to cancel, 5 no process is at the run
     """
-    from dagrun.cli.records.run_orders import RunOrder
+    from dagrun.cli.records.control_messages import RunOrder
 
     return RunOrder("cancel", run, step, flags).carry_out()
 
@@ -99,6 +99,6 @@ def suspend(*, run: str, **flags: Any) -> int:
       0 the run was told, and is suspended, 1 it did not react,
       2 it has ended, 5 no process is at the run
     """
-    from dagrun.cli.records.run_orders import RunOrder
+    from dagrun.cli.records.control_messages import RunOrder
 
     return RunOrder("suspend", run, None, flags).carry_out()

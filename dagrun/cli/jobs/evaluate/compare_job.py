@@ -10,7 +10,7 @@ import click
 
 from dagrun.cli.jobs.evaluate.eval_job import host_of, quiet_logs, summary_file, tell
 from dagrun.cli.setup.settings import Configuration
-from dagrun.cli.setup.ways import read_ways
+from dagrun.cli.setup.variants import read_ways
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import columns_of
 from dagrun.errors import shorten

@@ -12,7 +12,7 @@ import anyio
 from dagrun.api.engine import Engine
 from dagrun.api.options import ResumeOptions
 from dagrun.api.submitting import queue_of
-from dagrun.api.worker import ClaimNews, Worker
+from dagrun.api.worker import ClaimEvent, Worker
 from dagrun.cli.jobs.execute import LEAVE_SECONDS, has_stuck_threads, unwrapped
 from dagrun.cli.jobs.one_run import log_level
 from dagrun.cli.records.run_records import open_shared_records
@@ -25,7 +25,7 @@ from dagrun.cli.terminal.display import Display
 from dagrun.cli.terminal.signals import Interrupts, exit_hard, name_of, next_in_loop
 from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.errors import shorten, visible
-from dagrun.journal.queue import QueueStanding
+from dagrun.journal.queue import QueueStatus
 
 _MOST_REASON: Final = 400  # characters
 
@@ -76,7 +76,7 @@ class WorkerJob:
         return 0
 
     async def _work(self, lines: _ClaimLines, signals: Interrupts) -> None:
-        await self._queue.runs((QueueStanding.STUCK,))  # an address that is wrong is an error now, and not every second
+        await self._queue.runs((QueueStatus.STUCK,))  # an address that is wrong is an error now, and not every second
         async with opened_deps(self._deps, self._toolbox) as deps, Engine() as engine:
             worker = Worker(
                 engine,
@@ -118,18 +118,18 @@ class _ClaimLines:
         self._say(f"working for {named} of {where}, {at_once} runs at once at most; Ctrl-C stops")
         self._json("WorkerStarted", pools=list(pools), at_once=at_once, where=where)
 
-    def tell(self, news: ClaimNews) -> None:
+    def tell(self, news: ClaimEvent) -> None:
         """Say what has become of a run."""
-        if news.standing is QueueStanding.RUNNING:
+        if news.standing is QueueStatus.RUNNING:
             self._claimed.add(news.run_id)
         else:
             self._claimed.discard(news.run_id)
         standing = None if news.standing is None else str(news.standing)
         status = None if news.status is None else str(news.status)
-        needs_somebody = news.standing in (QueueStanding.STUCK, None)
+        needs_somebody = news.standing in (QueueStatus.STUCK, None)
         self._say(f"{news.run_id}  {_words(news)}", is_urgent=needs_somebody)
         self._json(
-            "RunClaimed" if news.standing is QueueStanding.RUNNING else "RunReleased",
+            "RunClaimed" if news.standing is QueueStatus.RUNNING else "RunReleased",
             run_id=news.run_id,
             standing=standing,
             status=status,
@@ -165,14 +165,14 @@ class _ClaimLines:
             self._data.line({"event": event, "time": round(time.time(), 3), **facts})
 
 
-def _words(news: ClaimNews) -> str:
+def _words(news: ClaimEvent) -> str:
     reason, seconds = shorten(news.reason, _MOST_REASON), f"({news.seconds:.1f} s)"
     match news.standing:
-        case QueueStanding.RUNNING:
+        case QueueStatus.RUNNING:
             return "claimed"
-        case QueueStanding.ENDED:
+        case QueueStatus.ENDED:
             return f"{news.status} {seconds}" if news.status == "succeeded" else f"{news.status}: {reason} {seconds}"
-        case QueueStanding.QUEUED:
+        case QueueStatus.QUEUED:
             return f"back in the queue: {reason} {seconds}"
         case None:
             return f"left to another worker: {reason} {seconds}"

@@ -12,16 +12,16 @@ from pydantic import ValidationError
 
 from dagrun.errors import AnswerRefused, JournalError, QuestionNotFound
 from dagrun.graph.live_graph import LiveGraph
-from dagrun.model.journal import Letter, Tape
-from dagrun.model.question import AnswerLetter, ControlLetter, read_letter
+from dagrun.model.journal import InboxMessage, RunLog
+from dagrun.model.question import AnswerMessage, ControlMessage, read_letter
 from dagrun.model.signature import explain
-from dagrun.runtime.people.people import People
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.people.human_input import HumanInput
+from dagrun.runtime.run_callbacks import RunCallbacks
 
 _LOG: Final = logging.getLogger("dagrun.run")
 
 
-class LettersFromJournal:
+class MessagesFromJournal:
     """Reads the inbox of one run: answers its questions, and passes on orders to stop.
 
     A letter must carry the answer key of the run. Tools cannot read the key, so no plan can answer its own questions.
@@ -31,7 +31,7 @@ class LettersFromJournal:
     that a run which is resumed does not stop at once.
 
     Args:
-        tape: The tape of the run, where the letters arrive.
+        run_log: The run log of the run, where the letters arrive.
         graph: Holds the open questions.
         people: Takes the answers.
         up: Carries out orders, and is told when an answer may have changed the run.
@@ -40,12 +40,12 @@ class LettersFromJournal:
         has_looked: Whether the letters that were there when the run was opened have been read.
     """
 
-    def __init__(self, tape: Tape, graph: LiveGraph, people: People, up: Upcalls) -> None:
+    def __init__(self, run_log: RunLog, graph: LiveGraph, people: HumanInput, up: RunCallbacks) -> None:
         self.has_looked = False
-        self._tape = tape
+        self._run_log = run_log
         self._graph = graph
         self._people = people
-        self._waiting: dict[str, tuple[Letter, AnswerLetter]] = {}
+        self._waiting: dict[str, tuple[InboxMessage, AnswerMessage]] = {}
         self._has_warned = False
         self._scope = anyio.CancelScope()
         self._news = anyio.Event()
@@ -81,22 +81,22 @@ class LettersFromJournal:
         with self._scope:
             try:
                 await self._read()
-            except* JournalError as error:  # if nothing can be written either, the tape reports that
+            except* JournalError as error:  # if nothing can be written either, the run log reports that
                 _LOG.warning("letters to the run cannot be read any more: %s", error.exceptions[0])
                 self._waiting.clear()
                 self._look_up()
 
     def _look_up(self) -> None:
         self.has_looked = True
-        self._up.settle_down()  # a run with nobody to answer has waited for this
+        self._up.on_external_change()  # a run with nobody to answer has waited for this
 
     async def _read(self) -> None:
-        for letter in await self._tape.backlog():
+        for letter in await self._run_log.backlog():
             await self._take(letter)
         self._look_up()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._retry)
-            async for letter in self._tape.letters():
+            async for letter in self._run_log.letters():
                 await self._take(letter)
 
     async def _retry(self) -> None:
@@ -107,23 +107,23 @@ class LettersFromJournal:
             for letter, reply in list(self._waiting.values()):
                 await self._answer(letter, reply)
 
-    async def _take(self, letter: Letter) -> None:
+    async def _take(self, letter: InboxMessage) -> None:
         try:
             content = read_letter(letter.text)
         except ValidationError as error:
             _LOG.warning("a letter to the run was thrown away: %s", explain(error))
-            await self._tape.discard(letter.id)
+            await self._run_log.discard(letter.id)
             return
         if not self._proves_sender(content.key):
-            await self._tape.discard(letter.id)
-        elif isinstance(content, ControlLetter):
+            await self._run_log.discard(letter.id)
+        elif isinstance(content, ControlMessage):
             await self._obey(letter, content)
         else:
             await self._answer(letter, content)
 
     def _proves_sender(self, sent: str) -> bool:
         """Return whether a message carries the answer key of the run; the first one without it is logged."""
-        key = self._tape.answer_key
+        key = self._run_log.answer_key
         if key and compare_digest(sent.encode(), key.encode()):
             return True
         if not self._has_warned:  # once: a process that can write letters must not be able to fill the log
@@ -134,7 +134,7 @@ class LettersFromJournal:
             )
         return False
 
-    async def _answer(self, letter: Letter, reply: AnswerLetter) -> None:
+    async def _answer(self, letter: InboxMessage, reply: AnswerMessage) -> None:
         try:
             self._people.answer([reply.question], reply.answer)
         except QuestionNotFound:
@@ -146,18 +146,18 @@ class LettersFromJournal:
         except AnswerRefused as error:
             _LOG.warning("an answer from elsewhere was refused: %s", error)
         if self._waiting.pop(letter.id, None) is not None:
-            self._up.settle_down()  # the run has waited for it, and it may have been refused
+            self._up.on_external_change()  # the run has waited for it, and it may have been refused
         await self._has_used(letter)
 
-    async def _obey(self, letter: Letter, order: ControlLetter) -> None:
+    async def _obey(self, letter: InboxMessage, order: ControlMessage) -> None:
         if order.after < self._first:
             _LOG.warning("an order to stop was thrown away: it is older than the last start of the run")
         else:
             self._up.ordered(order)
         await self._has_used(letter)
 
-    async def _has_used(self, letter: Letter) -> None:
+    async def _has_used(self, letter: InboxMessage) -> None:
         # Also if that was the end of the run: a letter that has been used must not answer the next question, too.
         with anyio.CancelScope(shield=True):
-            await self._tape.durable()
-            await self._tape.discard(letter.id)
+            await self._run_log.durable()
+            await self._run_log.discard(letter.id)

@@ -1,4 +1,4 @@
-"""`CallInCommon`: one call that several attempts wait for, in a task of its own."""
+"""`SingleFlightCall`: one call that several attempts wait for, in a task of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import anyio
 from dagrun.model.executor import StillRunning
 from dagrun.model.outcome import Outcome, State
 from dagrun.runtime.backend import is_being_cancelled
-from dagrun.runtime.slot import Slot
+from dagrun.runtime.live_attempt import LiveAttempt
 
 NOBODY: Final = "no step waits for it any more"
 
@@ -19,16 +19,16 @@ def _nothing() -> None:
     pass
 
 
-class CallInCommon:
+class SingleFlightCall:
     """A call that several attempts share. Each member waits, or leaves; the last one to leave cancels it.
 
     Args:
-        slot: The slot of the call itself. Its node is the step that began it.
+        live: The slot of the call itself. Its node is the step that began it.
         grace: Seconds that it may take to end when it is told to stop.
         run_id: The run that it belongs to.
 
     Attributes:
-        slot: The same.
+        live: The same.
         run_id: The same.
         step: The step that began it.
         attempt: The attempt of that step.
@@ -46,21 +46,21 @@ class CallInCommon:
         "attempt",
         "close",
         "is_launched",
+        "live",
         "members",
         "on_join",
         "outcome",
         "run_id",
-        "slot",
         "step",
     )
 
-    def __init__(self, slot: Slot, grace: float, run_id: str) -> None:
-        self.slot = slot
+    def __init__(self, live: LiveAttempt, grace: float, run_id: str) -> None:
+        self.live = live
         self.run_id = run_id
-        self.step = slot.node.id
-        self.attempt = len(slot.node.attempts)
-        self.members: list[Slot] = []
-        self.on_join: Callable[[Slot], object] | None = None
+        self.step = live.node.id
+        self.attempt = len(live.node.attempts)
+        self.members: list[LiveAttempt] = []
+        self.on_join: Callable[[LiveAttempt], object] | None = None
         self.close: Callable[[], object] = _nothing
         self.is_launched = False
         self.outcome: Outcome | None = None
@@ -73,7 +73,7 @@ class CallInCommon:
         """Whether any attempt waits for it whose end is not on record."""
         return any(map(_is_payable, self.members))
 
-    def join(self, member: Slot) -> None:
+    def join(self, member: LiveAttempt) -> None:
         """Add an attempt, which waits from now on."""
         self.members.append(member)
         if self.on_join is not None:
@@ -81,13 +81,13 @@ class CallInCommon:
 
     def _settle(self) -> None:
         """Mark members without usage of their own; a call without a report counts at its worst case."""
-        rare = self.slot.make_rare()
+        rare = self.live.make_rare()
         if rare.is_batch and not rare.has_reported:
             return
         for member in self.members[0 if rare.has_reported else 1 :]:
             member.make_rare().has_reported = True
 
-    async def wait(self, member: Slot) -> Outcome | None:
+    async def wait(self, member: LiveAttempt) -> Outcome | None:
         """Wait for the end of the call on behalf of *member*, which has joined; return its outcome.
 
         Raises:
@@ -104,12 +104,12 @@ class CallInCommon:
                     await self._ended.wait()
                 if self._is_left_behind or not self._ended.is_set():
                     raise StillRunning(
-                        f"{self.slot.tool.name} still runs, {self._grace:g} s after it was told to stop"
+                        f"{self.live.tool.name} still runs, {self._grace:g} s after it was told to stop"
                     ) from None
             raise
         return self.outcome
 
-    def _leave(self, member: Slot) -> bool:
+    def _leave(self, member: LiveAttempt) -> bool:
         """Take an attempt away; stop the call and return `True` if it was the last."""
         if self._ended.is_set():
             return False
@@ -125,10 +125,10 @@ class CallInCommon:
     def stop(self, reason: str) -> None:
         """Cancel the call."""
         self.close()
-        self.slot.tell_to_stop(State.CANCELLED, reason, self._grace)
+        self.live.tell_to_stop(State.CANCELLED, reason, self._grace)
         if not self.is_launched:
-            self.close, self.slot.call = _nothing, None
-            self.slot.make_rare().common = None
+            self.close, self.live.call = _nothing, None
+            self.live.make_rare().common = None
             self._ended.set()
 
     def charge(self, tokens: int, cost: float | None) -> None:
@@ -136,7 +136,7 @@ class CallInCommon:
 
         It is charged to the attempt that waits for it longest; that of a batch in equal shares.
         """
-        rare = self.slot.make_rare()
+        rare = self.live.make_rare()
         rare.has_reported = True
         paying = [member for member in self.members if _is_payable(member)]
         if not rare.is_batch:
@@ -154,34 +154,34 @@ class CallInCommon:
         Returns:
             The outcome, as the members get it; `None` if the call was told to stop.
         """
-        slot = self.slot
+        live = self.live
         self.close()
         self.close = _nothing  # it leads back here
-        slot.make_rare().common = None
-        slot.is_done, slot.call = True, None  # the call leads back to the slot
+        live.make_rare().common = None
+        live.is_done, live.call = True, None  # the call leads back to the live
         self._is_left_behind = outcome is not None and outcome.state is State.ABANDONED
-        if slot.asked is None and not is_being_cancelled():  # else it may have swallowed that
+        if live.asked is None and not is_being_cancelled():  # else it may have swallowed that
             self.outcome = outcome
         self._settle()
-        if slot.rare is not None and slot.rare.surprise:
+        if live.rare is not None and live.rare.surprise:
             for member in self.members:
-                member.make_rare().surprise = slot.rare.surprise
+                member.make_rare().surprise = live.rare.surprise
         self._ended.set()
         return self.outcome
 
 
-def _is_payable(slot: Slot) -> bool:
-    """Whether a charge to *slot* would be recorded: its end, or the end of a member behind it, is not."""
-    common = None if slot.rare is None else slot.rare.common
-    return not slot.is_done and (common is None or any(map(_is_payable, common.members)))
+def _is_payable(live: LiveAttempt) -> bool:
+    """Whether a charge to *live* would be recorded: its end, or the end of a member behind it, is not."""
+    common = None if live.rare is None else live.rare.common
+    return not live.is_done and (common is None or any(map(_is_payable, common.members)))
 
 
-def _charge(slot: Slot, tokens: int, cost: float | None) -> None:
-    rare = slot.make_rare()
+def _charge(live: LiveAttempt, tokens: int, cost: float | None) -> None:
+    rare = live.make_rare()
     if rare.common is not None:  # a call of a batch for which several attempts wait
         rare.common.charge(tokens, cost)
         return
     rare.has_reported = True
-    slot.tokens += tokens
+    live.tokens += tokens
     if cost is not None:
-        slot.cost = (slot.cost or 0.0) + cost
+        live.cost = (live.cost or 0.0) + cost

@@ -15,14 +15,14 @@ from typing import Final
 
 from anyio.lowlevel import current_token
 
+from dagrun.graph.adaptive_limit import ProviderWindow
 from dagrun.graph.node import Node
-from dagrun.graph.provider_window import ProviderWindow
 from dagrun.model.outcome import State, Status
 from dagrun.runtime.backend import call_soon, named_loop
 from dagrun.runtime.coroutine_driver import Leftover, in_words
-from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.deadlines import Timers
+from dagrun.runtime.live_attempt import LiveAttempt
 from dagrun.runtime.run_parts import RunParts
-from dagrun.runtime.slot import Slot
 from dagrun.runtime.steps.provider_limits import provider_of
 
 PATIENCE: Final = 60.0  # seconds
@@ -46,7 +46,7 @@ class KeptPlaces:
         running: The running attempts, by step.
     """
 
-    def __init__(self, parts: RunParts, alarms: Alarms, running: Mapping[str, Slot]) -> None:
+    def __init__(self, parts: RunParts, alarms: Timers, running: Mapping[str, LiveAttempt]) -> None:
         self._graph = parts.graph
         self._frontier = parts.frontier
         self._now = parts.now
@@ -54,53 +54,53 @@ class KeptPlaces:
         self._windows = parts.windows
         self._alarms = alarms
         self._running = running
-        self._kept: dict[Slot, _KeptPlace] = {}
+        self._kept: dict[LiveAttempt, _KeptPlace] = {}
         self._token = current_token()
 
-    def keep(self, slot: Slot, left: Collection[Leftover]) -> None:
+    def keep(self, live: LiveAttempt, left: Collection[Leftover]) -> None:
         """Keep the place of an attempt that has ended until all of *left* has ended."""
-        window = self._windows.get(provider_of(slot.node, slot.tool))
-        self._kept[slot] = _KeptPlace(set(left), window)
+        window = self._windows.get(provider_of(live.node, live.tool))
+        self._kept[live] = _KeptPlace(set(left), window)
         if window is not None:
             window.in_flight += 1
         for one in left:
-            one.on_end(partial(call_soon, self._token, partial(self._ended, slot, one)))
-        attempt = slot.node.latest
+            one.on_end(partial(call_soon, self._token, partial(self._ended, live, one)))
+        attempt = live.node.latest
         seconds = max(PATIENCE, TIMES * (0.0 if attempt is None else attempt.duration))
-        self._look_in(seconds, slot)
+        self._look_in(seconds, live)
 
-    def _ended(self, slot: Slot, one: Leftover) -> None:
-        place = self._kept.get(slot)
+    def _ended(self, live: LiveAttempt, one: Leftover) -> None:
+        place = self._kept.get(live)
         if place is None:
             return  # the run has ended
         place.left.discard(one)
         if not place.left:
-            self._release(slot)
+            self._release(live)
             with named_loop():
-                self._up.settle_down()
+                self._up.on_external_change()
 
-    def _release(self, slot: Slot) -> None:
-        place = self._kept.pop(slot)
-        self._frontier.release(slot.node)
+    def _release(self, live: LiveAttempt) -> None:
+        place = self._kept.pop(live)
+        self._frontier.release(live.node)
         if place.window is not None:
             place.window.in_flight -= 1
             place.window.offer()
 
-    def _look_in(self, seconds: float, slot: Slot) -> None:
-        self._alarms.at(self._now() + seconds, partial(self._end_if_stuck, slot, seconds))
+    def _look_in(self, seconds: float, live: LiveAttempt) -> None:
+        self._alarms.at(self._now() + seconds, partial(self._end_if_stuck, live, seconds))
 
-    def _end_if_stuck(self, slot: Slot, seconds: float) -> None:
-        """End the run, if nothing runs, and each ready step waits for a place, as *slot* has left one (rule 2)."""
-        if slot not in self._kept:
+    def _end_if_stuck(self, live: LiveAttempt, seconds: float) -> None:
+        """End the run, if nothing runs, and each ready step waits for a place, as *live* has left one (rule 2)."""
+        if live not in self._kept:
             return
         waiting = [node for node in self._graph.nodes.values() if node.state is State.READY]
         is_busy = self._running or self._graph.questions or self._graph.triggers
         if is_busy or not waiting or not all(map(self._is_blocked, waiting)):
-            self._look_in(seconds, slot)
+            self._look_in(seconds, live)
             return
-        what = in_words(self._kept[slot].left)
+        what = in_words(self._kept[live].left)
         reason = (
-            f"ceiling on what runs at once: step {slot.node.id} was told to stop, and {what}; {waiting[0].id} waits"
+            f"ceiling on what runs at once: step {live.node.id} was told to stop, and {what}; {waiting[0].id} waits"
         )
         self._up.stop(Status.OVER_BUDGET, reason)
 
@@ -111,5 +111,5 @@ class KeptPlaces:
 
     def release_all(self) -> None:
         """Release all places: the run has ended."""
-        for slot in list(self._kept):
-            self._release(slot)
+        for live in list(self._kept):
+            self._release(live)

@@ -23,7 +23,7 @@ from dagrun.errors import shorten
 from dagrun.journal.following import RecordFollower
 from dagrun.model.codec.event_codec import decode
 from dagrun.model.event import AttemptEnded, Event, Reviewed, RunEnded, RunStopping, RunSuspended, StepSettled
-from dagrun.model.question import ControlLetter
+from dagrun.model.question import ControlMessage
 from dagrun.model.toolbox import hint
 
 Order = Literal["cancel", "suspend"]
@@ -78,7 +78,7 @@ class RunOrder:
             return await self._nobody()
         follower = RecordFollower(journal, self._run_id)
         await follower.news()
-        letter = ControlLetter(
+        letter = ControlMessage(
             key=await journal.answer_key(self._run_id),
             control=self._order,
             after=follower.seq,
@@ -125,7 +125,7 @@ class RunOrder:
         return {"done": 0, "ignored": FAILED, "nobody": NOBODY}[result]
 
 
-def told_by(order: ControlLetter, event: Event) -> str:
+def told_by(order: ControlMessage, event: Event) -> str:
     """Return what *event*, which came after *order*, tells of it; empty if that is nothing.
 
     It may also tell that the order came too late, as the run or the step had just ended by itself.

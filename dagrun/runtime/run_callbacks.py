@@ -5,9 +5,9 @@ circle of references is freed only by Python's garbage collector: a service with
 of its time on that, and a big result would stay in memory after the host has dropped it. So there are two rules:
 
 1. A part holds references only to parts that were made before it.
-2. It calls later parts through `Upcalls`. When the run is closed, `Upcalls.cut` drops all references in it.
+2. It calls later parts through `RunCallbacks`. When the run is closed, `RunCallbacks.cut` drops all references in it.
 3. What code of the host may keep, such as the context variables of a call and its `ToolContext`, holds no part. It
-   calls the parts through `Upcalls` or weak references: a timer that a tool leaves behind must not keep its run.
+   calls the parts through `RunCallbacks` or weak references: a timer that a tool leaves behind must not keep its run.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from dagrun.errors import JournalError, OverCeiling
 from dagrun.graph.ledger import Reservation
 from dagrun.graph.node import Node
 from dagrun.model.outcome import Outcome, Status
-from dagrun.model.question import Answer, ControlLetter
+from dagrun.model.question import Answer, ControlMessage
 
 if TYPE_CHECKING:
-    from dagrun.runtime.slot import Slot
+    from dagrun.runtime.live_attempt import LiveAttempt
 
 P = ParamSpec("P")
 
@@ -46,11 +46,11 @@ def _no_key(_: Node, __: str) -> str:
     return ""
 
 
-def _no_context(_: Slot) -> AbstractContextManager[object]:
+def _no_context(_: LiveAttempt) -> AbstractContextManager[object]:
     return nullcontext()
 
 
-def _no_stream(_: Slot, __: Node) -> AsyncIterator[Any]:
+def _no_stream(_: LiveAttempt, __: Node) -> AsyncIterator[Any]:
     raise RuntimeError("the run is closed")
 
 
@@ -63,12 +63,13 @@ async def _no_answer(_: str, __: str, ___: Mapping[str, Any]) -> Answer | None:
 
 
 @dataclass(slots=True, eq=False)
-class Upcalls:
-    """The upcalls of one run. One that is not set does nothing.
+class RunCallbacks:
+    """The callbacks of one run. One that is not set does nothing.
 
     Attributes:
         stop: Ends the run early, with a status and a reason.
-        settle_down: Called after a change that no attempt has made: ends the run if nothing is left, and wakes workers.
+        on_external_change: Called after a change that no attempt has made: ends the run if nothing is left, and wakes
+            workers.
         end_if_nothing_is_left: Called when the last step of a run may have settled.
         end_interrupted: Records the end of an attempt that was dropped without one because the run was to be suspended;
             takes the step and the reason for which the run is ended.
@@ -95,17 +96,17 @@ class Upcalls:
         piece: Takes a step and a piece of text that its tool has written.
         clock_stopped: Returns a context in which the time limit of an attempt does not run.
         open_stream: Takes an attempt and a for_each; returns the stream of the outputs of its elements.
-        reserve_model: Takes a model and the worst case of its call; see `Accounts.reserve_model`.
-        settle_model: Charges what the call has used; see `Accounts.settle_model`.
-        ask_for_plan: Asks a person for a plan on behalf of a planner; see `People.ask_for_plan`.
+        reserve_model: Takes a model and the worst case of its call; see `BudgetGate.reserve_model`.
+        settle_model: Charges what the call has used; see `BudgetGate.settle_model`.
+        ask_for_plan: Asks a person for a plan on behalf of a planner; see `HumanInput.ask_for_plan`.
     """
 
     stop: Callable[[Status, str], object] = _nothing
-    settle_down: Callable[[], object] = _nothing
+    on_external_change: Callable[[], object] = _nothing
     end_if_nothing_is_left: Callable[[], object] = _nothing
     end_interrupted: Callable[[Node, str], object] = _nothing
     stop_running: Callable[[str], Collection[str]] = _no_steps
-    conclude: Callable[[Slot, Outcome | None], object] = _nothing
+    conclude: Callable[[LiveAttempt, Outcome | None], object] = _nothing
     cancelled_around: Callable[[], object] = _nothing
     nudge: Callable[[], object] = _nothing
     suspended: Callable[[], object] = _nothing
@@ -120,12 +121,12 @@ class Upcalls:
     ask_again: Callable[[Node], object] = _nothing
     expects_answers: Callable[[], bool] = _no
     asked: Callable[[], object] = _nothing
-    ordered: Callable[[ControlLetter], object] = _nothing
+    ordered: Callable[[ControlMessage], object] = _nothing
     key_of: Callable[[Node, str], str] = _no_key
     compose: Callable[[], bool] = _no
     piece: Callable[[Node, str], object] = _nothing
-    clock_stopped: Callable[[Slot], AbstractContextManager[object]] = _no_context
-    open_stream: Callable[[Slot, Node], AsyncIterator[Any]] = _no_stream
+    clock_stopped: Callable[[LiveAttempt], AbstractContextManager[object]] = _no_context
+    open_stream: Callable[[LiveAttempt, Node], AsyncIterator[Any]] = _no_stream
     reserve_model: Callable[[str, int | None, float | None], tuple[Reservation, int]] = _no_model
     settle_model: Callable[[Reservation, int, int | None, float | None], object] = _nothing
     ask_for_plan: Callable[[str, str, Mapping[str, Any]], Awaitable[Answer | None]] = _no_answer
@@ -152,4 +153,4 @@ def weakly(method: Callable[P, object]) -> Callable[P, None]:
     return call
 
 
-_DEFAULTS: Final = tuple((each.name, each.default) for each in fields(Upcalls))
+_DEFAULTS: Final = tuple((each.name, each.default) for each in fields(RunCallbacks))

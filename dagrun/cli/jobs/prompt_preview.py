@@ -94,13 +94,13 @@ async def _overhear(
 ) -> Request:
     """Return the request of the planner itself, in a run that ends there, so that it cannot differ from real ones."""
     OWN_LOOP.set(True)
-    model = _Overheard(_FAULTY[dialect] if kind == "repair" else None)
+    model = _CapturingModel(_FAULTY[dialect] if kind == "repair" else None)
     planner: Planner
     match kind:
         case "next":
             planner = StepwisePlanner(model, **wording)
         case "replan":
-            planner = _AsIfFailed(ModelPlanner(model, dialect=dialect, **wording))
+            planner = _AssumeFailed(ModelPlanner(model, dialect=dialect, **wording))
         case _:
             planner = ModelPlanner(model, dialect=dialect, **wording)
     with suppress(PlanRefused, RunFailed):
@@ -108,7 +108,7 @@ async def _overhear(
     return model.requests[-1]
 
 
-class _Overheard:
+class _CapturingModel:
     """A model that keeps its requests, and does not answer the last one."""
 
     name = "none"
@@ -124,7 +124,7 @@ class _Overheard:
         yield Reply(text=self._first, stop="end", usage=Usage(), cost=None, model=self.name)
 
 
-class _AsIfFailed:
+class _AssumeFailed:
     """Asks a planner as if the only step of its plan had failed."""
 
     def __init__(self, planner: Planner) -> None:

@@ -16,7 +16,7 @@ from dagrun.api.submitting import leave_answer
 from dagrun.decide.questions import fault_of
 from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound, StepNotFound, shorten
 from dagrun.model.journal import Journal
-from dagrun.model.question import Answer, ControlLetter
+from dagrun.model.question import Answer, ControlMessage
 from dagrun.observe.answer_values import BadAnswer
 from dagrun.serve.feeds import Feed, LiveFeed
 from dagrun.serve.guard import problem
@@ -27,7 +27,7 @@ MOST: Final = 20  # of answers and orders in a second, from all pages together
 CLOSED: Final = "this question is not open any more"
 
 
-class Posts:
+class Actions:
     """Carries out the actions that requests ask for.
 
     Args:
@@ -89,7 +89,7 @@ class Posts:
         if body.step is not None and body.step not in feed.graph.nodes:
             return problem(422, f"the run has no step {shorten(body.step, 60)}")
         facts: dict[str, Any] = {"control": order, "step": body.step or "", "reason": body.reason, "by": by}
-        letter = ControlLetter(after=max(1, feed.watch.seq), **facts)
+        letter = ControlMessage(after=max(1, feed.watch.seq), **facts)
         if feed.is_over or not feed.watch.is_alive:
             is_whole = order == "cancel" and body.step is None and not feed.is_over
             done = await self._queue.cancel(feed.run_id, body.reason, by) if is_whole else None
@@ -111,7 +111,7 @@ class Posts:
             return problem(429, f"more than {MOST} orders in a second")
         return await self._queue.put_back(feed.run_id)
 
-    async def _post(self, feed: Feed, order: ControlLetter) -> Response:
+    async def _post(self, feed: Feed, order: ControlMessage) -> Response:
         """Leave an order for the process at the run, or for the next one."""
         if self._journal is None:
             return problem(409, "this run has ended")

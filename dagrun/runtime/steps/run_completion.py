@@ -13,7 +13,7 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.outcome import State, Status
 from dagrun.model.value import encode, store_text, to_json
-from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.deadlines import Timers
 from dagrun.runtime.record.portions import STEPS_A_TURN, Portions, may_wait, take_some
 from dagrun.runtime.result import answer_of
 from dagrun.runtime.run_parts import RunParts
@@ -93,7 +93,7 @@ class EndEarly:
             yield from record.skipping(record.behind.pop())
 
 
-class Finish(Portions):
+class RunCompletion(Portions):
     """Ends one run.
 
     Args:
@@ -113,8 +113,8 @@ class Finish(Portions):
         self.suspending: tuple[Status, str] | None = None
         self.is_closing = False  # a flag, as every step asks
         self.has_ended = False
-        self.may_wait = parts.tape is not None
-        self.alarms: Alarms
+        self.may_wait = parts.run_log is not None
+        self.alarms: Timers
         self._held: list[tuple[float, Callable[[], None]]] = []  # alarms that wait until people have answered
         self._ending: EndEarly | None = None  # what is left to be settled in later turns
         self._parts = parts

@@ -11,7 +11,7 @@ from dagrun.plans.drawing import SYMBOLS
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StateStyle:
     """How something looks.
 
     Attributes:
@@ -26,39 +26,39 @@ class Look:
 
 
 STATES: Final = {
-    "succeeded": Look(SYMBOLS[State.SUCCEEDED], "succeeded", "ok"),
-    "failed": Look(SYMBOLS[State.FAILED], "failed", "bad"),
-    "timed_out": Look(SYMBOLS[State.TIMED_OUT], "timed out", "bad"),
-    "unknown": Look(SYMBOLS[State.UNKNOWN], "effect in doubt", "bad"),
-    "abandoned": Look(SYMBOLS[State.ABANDONED], "abandoned", "bad"),
-    "running": Look(SYMBOLS[State.RUNNING], "running", "run"),
-    "held": Look(SYMBOLS[State.HELD], "asks a person", "hold"),
-    "ready": Look(SYMBOLS[State.READY], "ready", "hold"),
-    "blocked": Look(SYMBOLS[State.BLOCKED], "blocked", "hold"),
-    "waiting": Look(SYMBOLS[State.WAITING], "waiting", "dim"),
-    "skipped": Look(SYMBOLS[State.SKIPPED], "skipped", "dim"),
-    "cancelled": Look(SYMBOLS[State.CANCELLED], "cancelled", "dim"),
-    "superseded": Look(SYMBOLS[State.SUPERSEDED], "replaced", "dim"),
+    "succeeded": StateStyle(SYMBOLS[State.SUCCEEDED], "succeeded", "ok"),
+    "failed": StateStyle(SYMBOLS[State.FAILED], "failed", "bad"),
+    "timed_out": StateStyle(SYMBOLS[State.TIMED_OUT], "timed out", "bad"),
+    "unknown": StateStyle(SYMBOLS[State.UNKNOWN], "effect in doubt", "bad"),
+    "abandoned": StateStyle(SYMBOLS[State.ABANDONED], "abandoned", "bad"),
+    "running": StateStyle(SYMBOLS[State.RUNNING], "running", "run"),
+    "held": StateStyle(SYMBOLS[State.HELD], "asks a person", "hold"),
+    "ready": StateStyle(SYMBOLS[State.READY], "ready", "hold"),
+    "blocked": StateStyle(SYMBOLS[State.BLOCKED], "blocked", "hold"),
+    "waiting": StateStyle(SYMBOLS[State.WAITING], "waiting", "dim"),
+    "skipped": StateStyle(SYMBOLS[State.SKIPPED], "skipped", "dim"),
+    "cancelled": StateStyle(SYMBOLS[State.CANCELLED], "cancelled", "dim"),
+    "superseded": StateStyle(SYMBOLS[State.SUPERSEDED], "replaced", "dim"),
 }
-_OTHER: Final = Look("•", "", "dim")
+_OTHER: Final = StateStyle("•", "", "dim")
 
 RUNS: Final = {
-    "succeeded": Look("✓", "succeeded", "ok"),
-    "failed": Look("✗", "failed", "bad"),
-    "over_budget": Look("✗", "over budget", "bad"),
-    "waiting": Look("‖", "waits for a person", "hold"),
-    "escalated": Look("!", "handed to people", "bad"),
-    "unknown": Look("?", "effect in doubt", "bad"),
-    "cancelled": Look("⊗", "cancelled", "dim"),
-    "running": Look("▶", "running", "run"),
-    "interrupted": Look("⊗", "interrupted", "hold"),
-    "queued": Look("…", "in the queue", "dim"),
-    "stuck": Look("!", "stuck", "bad"),
-    "unreadable": Look("!", "unreadable", "bad"),
-    "ended": Look("✓", "ended", "dim"),
-    "empty": Look("·", "empty", "dim"),
-    "damaged": Look("!", "damaged", "bad"),
-    "plan": Look("◇", "not run yet", "dim"),
+    "succeeded": StateStyle("✓", "succeeded", "ok"),
+    "failed": StateStyle("✗", "failed", "bad"),
+    "over_budget": StateStyle("✗", "over budget", "bad"),
+    "waiting": StateStyle("‖", "waits for a person", "hold"),
+    "escalated": StateStyle("!", "handed to people", "bad"),
+    "unknown": StateStyle("?", "effect in doubt", "bad"),
+    "cancelled": StateStyle("⊗", "cancelled", "dim"),
+    "running": StateStyle("▶", "running", "run"),
+    "interrupted": StateStyle("⊗", "interrupted", "hold"),
+    "queued": StateStyle("…", "in the queue", "dim"),
+    "stuck": StateStyle("!", "stuck", "bad"),
+    "unreadable": StateStyle("!", "unreadable", "bad"),
+    "ended": StateStyle("✓", "ended", "dim"),
+    "empty": StateStyle("·", "empty", "dim"),
+    "damaged": StateStyle("!", "damaged", "bad"),
+    "plan": StateStyle("◇", "not run yet", "dim"),
 }
 
 # The colours of each kind on paper: of lines and texts, and of areas. Style sheets have those for the dark.
@@ -92,7 +92,7 @@ _NARROW: Final = frozenset("iljtfrI.,:;'|!()[]{}/\\ -·")
 _WIDE: Final = frozenset("mwMW@%—✓✗▶‖\u00d7")
 
 
-def look_of(state: str) -> Look:
+def look_of(state: str) -> StateStyle:
     """Return how the state of a step looks."""
     return STATES.get(state, _OTHER)
 

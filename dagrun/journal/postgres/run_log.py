@@ -12,10 +12,10 @@ from anyio.lowlevel import current_token
 
 from dagrun.journal.postgres.statements import Sql
 from dagrun.journal.postgres.writer import PostgresWriter
-from dagrun.journal.queue import QueueStanding
-from dagrun.journal.tape import BufferedTape
+from dagrun.journal.queue import QueueStatus
+from dagrun.journal.run_log import BufferedRunLog
 from dagrun.journal.write_queue import Callback
-from dagrun.model.journal import Durability, Letter, Line
+from dagrun.model.journal import Durability, InboxMessage, Line
 from dagrun.runtime.backend import call_soon
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Ask: TypeAlias = "Callable[[Callable[[Connection], Awaitable[Any]]], Awaitable[Any]]"
 
 
-class PostgresTape(BufferedTape["_Inbox", PostgresWriter]):
+class PostgresRunLog(BufferedRunLog["_Inbox", PostgresWriter]):
     """The records of one run, held by its owner.
 
     Args:
@@ -71,8 +71,8 @@ class PostgresTape(BufferedTape["_Inbox", PostgresWriter]):
         await self._ask(lambda connection: connection.execute(self._sql.discard, claim.number, letter, claim.token))
         self._inbox.forget(letter)
 
-    def leave(self, standing: QueueStanding, reason: str, *, is_untouched: bool = False) -> None:
-        """Choose the queue status of a submitted run for its release; see `dagrun.journal.queue.ClaimedTape`."""
+    def leave(self, standing: QueueStatus, reason: str, *, is_untouched: bool = False) -> None:
+        """Choose the queue status of a submitted run for its release; see `dagrun.journal.queue.ClaimedRunLog`."""
         if self._writer.left is not None:
             self._writer.left.leave(standing, reason, is_untouched=is_untouched)
 
@@ -81,27 +81,27 @@ class PostgresTape(BufferedTape["_Inbox", PostgresWriter]):
         self._writer.seen_letters = self._inbox.seen
         await super().aclose()
 
-    async def _fetch(self, seen: Sequence[str]) -> list[Letter]:
+    async def _fetch(self, seen: Sequence[str]) -> list[InboxMessage]:
         """Return the oldest messages except those *seen*, as many as fit into memory."""
         run = self._writer.claim.number
         rows = await self._ask(lambda connection: connection.fetch(self._sql.letters, run, seen))
-        return [Letter(row["id"], row["text"]) for row in rows]
+        return [InboxMessage(row["id"], row["text"]) for row in rows]
 
 
 class _Inbox:
     """The inbox of a run for its owner: an iterator that waits for more, until it is closed."""
 
-    def __init__(self, fetch: Callable[[Sequence[str]], Awaitable[list[Letter]]]) -> None:
+    def __init__(self, fetch: Callable[[Sequence[str]], Awaitable[list[InboxMessage]]]) -> None:
         self._fetch = fetch
         self._has_post = anyio.Event()
         self._is_closed = False
         self._seen: set[str] = set()
-        self._ready: deque[Letter] = deque()
+        self._ready: deque[InboxMessage] = deque()
 
     def __aiter__(self) -> _Inbox:
         return self
 
-    async def __anext__(self) -> Letter:
+    async def __anext__(self) -> InboxMessage:
         while not self._ready:
             if self._is_closed:
                 raise StopAsyncIteration
@@ -111,7 +111,7 @@ class _Inbox:
                 await has_post.wait()
         return self._ready.popleft()
 
-    async def backlog(self) -> list[Letter]:
+    async def backlog(self) -> list[InboxMessage]:
         while await self._fetch_new():
             pass
         letters = list(self._ready)

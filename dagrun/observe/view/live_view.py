@@ -1,4 +1,4 @@
-"""`Watch`: the view of a running run, and its changes since a given event.
+"""`LiveView`: the view of a running run, and its changes since a given event.
 
 It holds no events and no buffers, only the number of the last change of each step. So any number of readers can be
 served, each from its own cursor, and a reader that comes back after an hour gets what it has missed.
@@ -29,7 +29,7 @@ from dagrun.observe.view.values import Values, ValueWriter
 from dagrun.observe.view.waits import Slots, Waits
 
 
-class Watch:
+class LiveView:
     """Follows one run, by its events and its graph.
 
     It is an observer: pass it to `Run.watch`, or call `on_event` with each event, after the graph has changed. It may

@@ -19,9 +19,9 @@ from dagrun.journal.anchor import Anchor, AnchorMark
 from dagrun.journal.hash_chain import END, Chain
 from dagrun.journal.lease import Lease
 from dagrun.journal.run_folder import RunPaths
+from dagrun.journal.run_log import BufferedRunLog
 from dagrun.journal.sqlite import inbox
 from dagrun.journal.sqlite.database import INSERT, writing
-from dagrun.journal.tape import BufferedTape
 from dagrun.journal.write_queue import Callback, WriteQueue
 from dagrun.model.journal import Durability, Line
 
@@ -196,7 +196,7 @@ class TakenRun:
     start: Callable[[Callback], SQLiteWriter]
 
 
-class SQLiteTape(BufferedTape[inbox.Inbox, SQLiteWriter]):
+class SQLiteRunLog(BufferedRunLog[inbox.Inbox, SQLiteWriter]):
     """The records of one run, held by its owner.
 
     Args:

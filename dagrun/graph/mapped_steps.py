@@ -98,7 +98,7 @@ def _is_over(plan: CheckedStep, fan: Node) -> bool:
     return items is not None and items.references == (Reference(fan.id),) and items.places == ((),) and not items.texts
 
 
-def fan_under(graph: Graph, node: Node) -> Node | None:
+def mapped_step_below(graph: Graph, node: Node) -> Node | None:
     """Return the for_each that *node*, which is one itself, follows element by element; or none."""
     sources = node.plan.items.sources if node.plan.items is not None else ()
     for id_ in sources:

@@ -1,4 +1,4 @@
-"""`Slot`: one attempt while it runs, and the outcomes of attempts that were stopped or interrupted."""
+"""`LiveAttempt`: one attempt while it runs, and the outcomes of attempts that were stopped or interrupted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dagrun.runtime.stop_scope import StopScope
 
 
 @dataclass(slots=True)
-class RareAttemptState:
+class OptionalAttemptState:
     """State that few attempts need, made on first use.
 
     Attributes:
@@ -43,7 +43,7 @@ class RareAttemptState:
         is_second: Whether this is such a second call.
         shared: Whose call it was, if the attempt has shared one; see `dagrun.runtime.sharing`.
         on_refused: Called if its output is refused; drops the kept result.
-        common: If this is a call that several attempts wait for: its `CallInCommon`; set until it ends.
+        common: If this is a call that several attempts wait for: its `SingleFlightCall`; set until it ends.
         is_batch: Whether this is the call of a batch form.
         results: What the batch form has returned.
         stream: The elements of a for_each that it takes one by one: its `LiveStream`; `None` for any other call.
@@ -61,7 +61,7 @@ class RareAttemptState:
     resume: anyio.Event | None = None
     is_let_go: bool = False
     is_unentered: bool = False
-    second: Second | None = None
+    second: HedgedCall | None = None
     is_second: bool = False
     shared: SharedCall | None = None
     on_refused: Callable[[], object] | None = None
@@ -73,11 +73,11 @@ class RareAttemptState:
 
 
 @dataclass(slots=True, eq=False)
-class Second:
+class HedgedCall:
     """A second call beside a slow one.
 
     Attributes:
-        slot: Its own slot: scope, context, and what its tool reports.
+        live: Its own slot: scope, context, and what its tool reports.
         ended: Set when its task has finished with it.
         outcome: Its outcome; `None` while it runs, and if it was cancelled.
         has_won: Whether its outcome is the outcome of the attempt.
@@ -87,7 +87,7 @@ class Second:
         on_first_end: Called right before the end of the attempt is recorded or dropped; takes whether it is recorded.
     """
 
-    slot: Slot
+    live: LiveAttempt
     ended: anyio.Event
     outcome: Outcome | None = None
     has_won: bool = False
@@ -97,7 +97,7 @@ class Second:
     on_first_end: Callable[[bool], None] | None = None
 
 
-class Slot:
+class LiveAttempt:
     """One running attempt, and the handle for its cancellation.
 
     Attributes:
@@ -160,7 +160,7 @@ class Slot:
         self.tokens = 0
         self.cost: float | None = None
         self.context: ToolContext | None = None
-        self.rare: RareAttemptState | None = None
+        self.rare: OptionalAttemptState | None = None
         self._now = now
 
     def tell_to_stop(self, asked: State, reason: str, grace: float) -> None:
@@ -178,7 +178,7 @@ class Slot:
             if not self.has_left:
                 self.scope.stop(self.cutoff)
             if self.rare is not None and self.rare.second is not None:
-                self.rare.second.slot.tell_to_stop(asked, reason, grace)
+                self.rare.second.live.tell_to_stop(asked, reason, grace)
 
     @property
     def is_let_go(self) -> bool:
@@ -191,55 +191,55 @@ class Slot:
             return False
         return self.is_let_go or (outcome is None and self.asked is None)
 
-    def make_rare(self) -> RareAttemptState:
-        """Return its `RareAttemptState`; make it if there is none yet."""
+    def make_rare(self) -> OptionalAttemptState:
+        """Return its `OptionalAttemptState`; make it if there is none yet."""
         if self.rare is None:
-            self.rare = RareAttemptState()
+            self.rare = OptionalAttemptState()
         return self.rare
 
 
-def still_going(slot: Slot) -> str:
+def still_going(live: LiveAttempt) -> str:
     """Describe the leftovers of a cancelled attempt, and drop those that have ended; empty if nothing is left."""
-    if not slot.scope.left:
+    if not live.scope.left:
         return ""
-    slot.scope.left = going_on(slot.scope.left)
-    return in_words(slot.scope.left.values()) if slot.scope.left else ""
+    live.scope.left = going_on(live.scope.left)
+    return in_words(live.scope.left.values()) if live.scope.left else ""
 
 
-def stopped_outcome(slot: Slot, asked: State, outcome: Outcome | None) -> Outcome:
+def stopped_outcome(live: LiveAttempt, asked: State, outcome: Outcome | None) -> Outcome:
     """Return the outcome of a cancelled attempt: a late value is never used."""
-    left = still_going(slot)
+    left = still_going(live)
     vouched = outcome is not None and outcome.failure is not None and outcome.failure.nothing_happened
-    vouched = (vouched and not left) or (slot.rare is not None and slot.rare.is_unentered)
+    vouched = (vouched and not left) or (live.rare is not None and live.rare.is_unentered)
     still_running = outcome is not None and outcome.state is State.ABANDONED
     # If its review was stopped, the tool itself had ended: its effect took place, and is not in doubt.
-    is_known = vouched or (slot.rare is not None and slot.rare.verdicts is not None)
-    state = state_after_stop(slot.tool.effect, asked, is_known=is_known, still_running=still_running)
+    is_known = vouched or (live.rare is not None and live.rare.verdicts is not None)
+    state = state_after_stop(live.tool.effect, asked, is_known=is_known, still_running=still_running)
     timed_out = asked is State.TIMED_OUT
     kind = ErrorKind.TIMEOUT if timed_out else ErrorKind.CANCELLED
-    reason = f"{slot.reason}; it would not stop" if still_running else slot.reason
+    reason = f"{live.reason}; it would not stop" if still_running else live.reason
     reason = f"{reason}; {left}" if left else reason
     # A tool that would not stop would not stop the next time either.
     failure = Failure(kind, reason, is_transient=timed_out and not still_running, nothing_happened=vouched)
-    last = outcome if outcome is not None else slot.node.attempts[-1].outcome  # the outcome under review
+    last = outcome if outcome is not None else live.node.attempts[-1].outcome  # the outcome under review
     late = last.value if last is not None else None  # kept, and never used
-    return Outcome(state, late, failure, slot.tokens, slot.cost)
+    return Outcome(state, late, failure, live.tokens, live.cost)
 
 
-def interrupted_outcome(slot: Slot, stopped: str = "") -> Outcome:
+def interrupted_outcome(live: LiveAttempt, stopped: str = "") -> Outcome:
     """Return the outcome of an attempt that ended with the process that made it.
 
     Args:
-        slot: The slot of the attempt, made anew.
+        live: The slot of the attempt, made anew.
         stopped: Why the run is being ended early, if it is; then nothing is tried again.
     """
-    attempt, is_free = slot.node.attempts[-1], slot.tool.effect.is_free
+    attempt, is_free = live.node.attempts[-1], live.tool.effect.is_free
     if attempt.outcome is not None:  # its review was cut off
         failure = Failure(ErrorKind.CANCELLED, stopped, nothing_happened=is_free)
         return replace(attempt.outcome, state=State.CANCELLED, failure=failure)
-    if slot.node.is_gone or stopped:
+    if live.node.is_gone or stopped:
         state = state_after_stop(
-            slot.tool.effect, State.CANCELLED if stopped else State.SUPERSEDED, is_known=False, still_running=False
+            live.tool.effect, State.CANCELLED if stopped else State.SUPERSEDED, is_known=False, still_running=False
         )
         reason = stopped or "a later revision of the plan does without it"
         return Outcome(state, None, Failure(ErrorKind.CANCELLED, reason, nothing_happened=is_free))
@@ -247,8 +247,8 @@ def interrupted_outcome(slot: Slot, stopped: str = "") -> Outcome:
     return Outcome(State.FAILED if is_free else State.UNKNOWN, None, failure)
 
 
-def leaked_outcome(slot: Slot) -> Outcome:
+def leaked_outcome(live: LiveAttempt) -> Outcome:
     """Return the outcome of an attempt that left a scope or a task group open, which had to be closed by force."""
     failure = Failure(ErrorKind.EXCEPTION, "the tool left a cancel scope or a task group open")
-    state = State.FAILED if slot.tool.effect.is_free else State.UNKNOWN
-    return Outcome(state, None, failure, slot.tokens, slot.cost)
+    state = State.FAILED if live.tool.effect.is_free else State.UNKNOWN
+    return Outcome(state, None, failure, live.tokens, live.cost)

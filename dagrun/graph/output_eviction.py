@@ -45,7 +45,7 @@ def release_outputs(graph: LiveGraph, releasing: ReleasedOutputs) -> None:
         _look_around(graph, releasing, node)
 
 
-def look_again_after_splice(
+def evict_after_splice(
     graph: LiveGraph, steps: dict[str, CheckedStep], leaving: Collection[str], *, changes_output: bool
 ) -> None:
     """Note the steps that a patch, which is not applied yet, may leave without readers or out of the answer.
@@ -95,7 +95,7 @@ def _look_around(graph: LiveGraph, releasing: ReleasedOutputs, node: Node) -> No
     for child in node.children or ():
         _look_at(graph, releasing, child)
     if node.item is OF_ANOTHER:
-        from dagrun.graph.fans import source_of
+        from dagrun.graph.mapped_steps import source_of
 
         if (source := source_of(node)) is not None:
             _look_at(graph, releasing, source)
@@ -118,7 +118,7 @@ def _is_needed(graph: LiveGraph, releasing: ReleasedOutputs, node: Node) -> bool
         extra = node.parent.extra
         if extra is None or not extra.followers:
             return False
-        from dagrun.graph.fans import is_read
+        from dagrun.graph.mapped_steps import is_read
 
         return is_read(node)
     if _is_read(graph, releasing, node):

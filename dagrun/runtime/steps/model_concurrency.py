@@ -17,7 +17,7 @@ from typing import Any, Final
 import anyio
 
 from dagrun.errors import ModelError
-from dagrun.graph.provider_window import ProviderWindow
+from dagrun.graph.adaptive_limit import ProviderWindow
 
 _TOO_MANY: Final = 429
 
@@ -62,7 +62,7 @@ class CallClock:
             limit.deadline = self._now() + left
 
 
-class CallPlaces:
+class ModelConcurrency:
     """The places of one call of a planner or a critic.
 
     Args:
@@ -87,7 +87,7 @@ class CallPlaces:
         self._clock_stopped = clock_stopped
         self.crowded = False
 
-    async def take(self, model: str) -> CallPlace:
+    async def take(self, model: str) -> ModelSlot:
         """Wait until the provider of a model takes one more call, and count it until it leaves its place."""
         window: ProviderWindow = self._windows.setdefault(model, ProviderWindow())
         if not _is_free(window, self._now()):
@@ -96,15 +96,15 @@ class CallPlaces:
                     await _turn(window, window.wait(self._now(), 0))
         window.begin(self._now(), 0)
         self.crowded = False
-        return CallPlace(self, window, self._now)
+        return ModelSlot(self, window, self._now)
 
 
-class CallPlace:
+class ModelSlot:
     """The place of one call of a model."""
 
     __slots__ = ("_now", "_places", "_window")
 
-    def __init__(self, places: CallPlaces, window: ProviderWindow, now: Callable[[], float]) -> None:
+    def __init__(self, places: ModelConcurrency, window: ProviderWindow, now: Callable[[], float]) -> None:
         self._places = places
         self._window = window
         self._now = now

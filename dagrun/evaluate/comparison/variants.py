@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from dagrun.errors import CasesRefused, ContractError, OverCeiling, short_repr
 from dagrun.evaluate.cases.case_file import Case, Expectation
 from dagrun.evaluate.cases.load_cases import ReadyCase, models_of
-from dagrun.evaluate.cases.trial import Trial, carry_out
+from dagrun.evaluate.cases.trial import CaseRun, carry_out
 from dagrun.evaluate.comparison.agent_people import faults_of_people, people_of_agent
 from dagrun.graph.budget import Budget, Kind
 from dagrun.llm.http_model import HttpModel
@@ -29,7 +29,7 @@ MAX_TURNS: Final = 20  # of an agent, as many as `StepwisePlanner` takes steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class RunVariant:
     """A way to carry a goal out.
 
     Attributes:
@@ -128,7 +128,7 @@ class Way:
         except ContractError as error:
             raise CasesRefused([str(error)]) from error
 
-    async def carry_out(self, ready: ReadyCase, seed: int, budget: Budget | None) -> Trial:
+    async def carry_out(self, ready: ReadyCase, seed: int, budget: Budget | None) -> CaseRun:
         """Carry a case out once, in a new world.
 
         Args:
@@ -148,7 +148,7 @@ class Way:
         asked = {} if people is None else {"approver": people_of_agent(people, world, means.policy)}
         return await carry_out(means, world, seed, budget=budget, tools=[agent], goal=None, **asked)
 
-    def is_cut(self, ready: ReadyCase, trial: Trial, left: Mapping[str, float]) -> bool:
+    def is_cut(self, ready: ReadyCase, trial: CaseRun, left: Mapping[str, float]) -> bool:
         """Whether an agent was ended by the rest of a budget, not by a ceiling of its own.
 
         An agent may use what is left, so that it is ended before the budget has anything to refuse.
@@ -163,7 +163,7 @@ class Way:
         return self.agent is not None and _ceiling_that_ended(trial) in lower
 
 
-def _ceiling_that_ended(trial: Trial) -> str:
+def _ceiling_that_ended(trial: CaseRun) -> str:
     """Return the ceiling that has ended the agent of a run, as an option of `agent_tool`; empty if none has.
 
     It is what the agent itself was refused: a tool of the agent that reaches a ceiling of its own raises another error.
@@ -179,7 +179,7 @@ def _made(given: Any, method: str) -> Any:
     return given if hasattr(given, method) and not isinstance(given, type) else given()
 
 
-def _agent(way: Way, ready: ReadyCase, tools: Toolbox, policy: Policy, budget: Budget | None = None) -> AnyTool:
+def _agent(way: RunVariant, ready: ReadyCase, tools: Toolbox, policy: Policy, budget: Budget | None = None) -> AnyTool:
     """Return the agent of a variant, limited by the policy and the budget."""
     left = {} if budget is None else left_of(budget)
     return agent_tool(

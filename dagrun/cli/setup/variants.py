@@ -14,7 +14,7 @@ from dagrun.cli.setup.settings import Configuration, Origin, names_in
 from dagrun.cli.setup.toml_files import check_fields, read_toml
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
-from dagrun.evaluate.comparison.ways import Way
+from dagrun.evaluate.comparison.variants import RunVariant
 from dagrun.model.policy import Policy
 from dagrun.model.toolbox import hint
 
@@ -41,7 +41,7 @@ FIELDS: Final = (
 )
 
 
-def read_ways(configuration: Configuration, file: str | None) -> dict[str, Way]:
+def read_ways(configuration: Configuration, file: str | None) -> dict[str, RunVariant]:
     """Return the ways of a file by name; without one, step by step and with a plan.
 
     Args:
@@ -66,24 +66,24 @@ def read_ways(configuration: Configuration, file: str | None) -> dict[str, Way]:
     return {name: _way(configuration, table, Origin(f"{path}: {name}", folder)) for name, table in tables.items()}
 
 
-def _default_ways(configuration: Configuration) -> dict[str, Way]:
+def _default_ways(configuration: Configuration) -> dict[str, RunVariant]:
     planner = name_of(configuration)
     if STEPWISE in names_in(planner):
         raise BadInput("the planner stepwise is the one that others are compared with: name two ways by --ways FILE")
     loop = partial(make_planner, configuration, STEPWISE)
     return {
-        "loop": Way(planner=loop, policy={"brief": "full"}),
-        "plan": Way(planner=partial(make_planner, configuration, planner)),
+        "loop": RunVariant(planner=loop, policy={"brief": "full"}),
+        "plan": RunVariant(planner=partial(make_planner, configuration, planner)),
     }
 
 
-def _way(configuration: Configuration, table: Mapping[str, Any], origin: Origin) -> Way:
+def _way(configuration: Configuration, table: Mapping[str, Any], origin: Origin) -> RunVariant:
     if faults := [_fault(name, origin.name) for name in table if name not in FIELDS]:
         raise BadInput(*faults)
     values = checked(table, origin.name)
     policy = _policy(values.pop("policy", None), origin)
     if not values:  # it differs by its policy alone
-        return Way(policy=policy)
+        return RunVariant(policy=policy)
     own = replace(
         configuration,
         settings=replace(configuration.settings, **values),
@@ -92,8 +92,8 @@ def _way(configuration: Configuration, table: Mapping[str, Any], origin: Origin)
     )
     name = name_of(own)
     if name == AGENT:
-        return Way(agent=partial(_made, origin, load_model, own), policy=policy)
-    return Way(planner=partial(_made, origin, make_planner, own, name), policy=policy)
+        return RunVariant(agent=partial(_made, origin, load_model, own), policy=policy)
+    return RunVariant(planner=partial(_made, origin, make_planner, own, name), policy=policy)
 
 
 def _made(origin: Origin, make: Callable[..., Made], *arguments: Any) -> Made:

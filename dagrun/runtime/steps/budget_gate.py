@@ -12,14 +12,14 @@ from dagrun.graph.node import Node
 from dagrun.model.event import CeilingNear
 from dagrun.model.outcome import State
 from dagrun.model.policy import Policy
+from dagrun.runtime.live_attempt import LiveAttempt
 from dagrun.runtime.record.record import Record
-from dagrun.runtime.slot import Slot
 
 _LOG: Final = logging.getLogger("dagrun.run")
 _READY: Final = State.READY
 
 
-class Accounts:
+class BudgetGate:
     """Keeps the calls of one run under its ceilings, and drops optional steps when a ceiling is nearly spent.
 
     Args:
@@ -44,16 +44,16 @@ class Accounts:
         self._ledger = ledger
         self._starved: dict[str, list[Node]] = {}  # by tool: equal calls fit, or do not, together
 
-    def reserve(self, slot: Slot) -> bool:
-        """Reserve the worst case of the call of *slot*; if it does not fit now, its step waits."""
-        reservation = self._ledger.reserve(slot.tool)
+    def reserve(self, live: LiveAttempt) -> bool:
+        """Reserve the worst case of the call of *live*; if it does not fit now, its step waits."""
+        reservation = self._ledger.reserve(live.tool)
         if reservation is None:
-            self._line(slot.tool.name).append(slot.node)
+            self._line(live.tool.name).append(live.node)
             return False
-        slot.make_rare().reservation = reservation
+        live.make_rare().reservation = reservation
         return True
 
-    def reserve_more(self, slot: Slot) -> bool:
+    def reserve_more(self, live: LiveAttempt) -> bool:
         """Reserve the worst case of a hedged call; return whether it fits.
 
         Nothing waits for such room. It leaves room for such a call by every other step that has not settled, so that a
@@ -66,9 +66,9 @@ class Accounts:
         others = graph.unsettled - 1
         if graph.unsettled > 1:
             others += sum(_elements_to_come(node, most) for node in graph.planned())
-        if self._ledger.room(slot.tool, 1 + others) <= others:
+        if self._ledger.room(live.tool, 1 + others) <= others:
             return False
-        slot.make_rare().reservation = self._ledger.reserve(slot.tool)
+        live.make_rare().reservation = self._ledger.reserve(live.tool)
         return True
 
     def _line(self, tool: str) -> list[Node]:
@@ -78,32 +78,32 @@ class Accounts:
             self._graph.frontier.elsewhere.append(line)
         return line
 
-    def give_back(self, slot: Slot) -> None:
+    def give_back(self, live: LiveAttempt) -> None:
         """Charge the attempt alone, because its call was not made."""
-        rare = slot.make_rare()
+        rare = live.make_rare()
         if rare.reservation is not None:
             self._ledger.settle(rare.reservation, 0, 0.0, is_reported=True)
             rare.reservation = None
             self.feed()
 
-    def withdraw(self, slot: Slot) -> None:
+    def withdraw(self, live: LiveAttempt) -> None:
         """Take a reservation back, because there was no attempt."""
-        if slot.rare is not None and slot.rare.reservation is not None:
-            self._ledger.withdraw(slot.rare.reservation)
-            slot.rare.reservation = None
+        if live.rare is not None and live.rare.reservation is not None:
+            self._ledger.withdraw(live.rare.reservation)
+            live.rare.reservation = None
             self.feed()
 
-    def settle(self, slot: Slot) -> None:
+    def settle(self, live: LiveAttempt) -> None:
         """Charge the usage of a call; wake the steps that wait for the room it has freed."""
-        rare = slot.rare
+        rare = live.rare
         if rare is None or rare.reservation is None:
             return
-        if slot.tool.is_metered:  # its models are charged already
+        if live.tool.is_metered:  # its models are charged already
             faults = self._ledger.settle(rare.reservation, 0, 0.0, is_reported=True)
         else:
-            faults = self._ledger.settle(rare.reservation, slot.tokens, slot.cost, is_reported=rare.has_reported)
+            faults = self._ledger.settle(rare.reservation, live.tokens, live.cost, is_reported=rare.has_reported)
         for fault in faults:
-            _LOG.warning("step %s: %s", slot.node.id, fault)
+            _LOG.warning("step %s: %s", live.node.id, fault)
         rare.reservation = None
         self.look()
 

@@ -12,7 +12,7 @@ from anyio.lowlevel import EventLoopToken, current_token
 
 from dagrun.errors import JournalError, JournalFailed
 from dagrun.journal.write_queue import Callback, WriteQueue, uninterrupted_time
-from dagrun.model.journal import Durability, Letter, Line
+from dagrun.model.journal import Durability, InboxMessage, Line
 from dagrun.runtime.backend import call_soon
 
 # Seconds for which a run that was seen to be held is taken for held. Far below any lease, and above what writing a
@@ -63,15 +63,15 @@ class DurableWaiters:
 class AnswerInbox(Protocol):
     """The inbox of a run for its owner: an iterator that waits for more, until it is closed."""
 
-    def __aiter__(self) -> AsyncIterator[Letter]:
+    def __aiter__(self) -> AsyncIterator[InboxMessage]:
         """Return the inbox itself."""
         ...
 
-    async def __anext__(self) -> Letter:
+    async def __anext__(self) -> InboxMessage:
         """Return the oldest message that was not returned yet."""
         ...
 
-    async def backlog(self) -> list[Letter]:
+    async def backlog(self) -> list[InboxMessage]:
         """Return the messages that are in the inbox now, and were not returned yet."""
         ...
 
@@ -84,7 +84,7 @@ InboxT = TypeVar("InboxT", bound=AnswerInbox)
 WriterT = TypeVar("WriterT", bound=WriteQueue)
 
 
-class BufferedTape(Generic[InboxT, WriterT]):
+class BufferedRunLog(Generic[InboxT, WriterT]):
     """A run log that hands its records over to a writer.
 
     Args:
@@ -142,7 +142,7 @@ class BufferedTape(Generic[InboxT, WriterT]):
         """Wait until record *seq* is durable; by default, the last one that was added.
 
         Raises:
-            JournalFailed: The record could not be written, or was added after the tape was closed.
+            JournalFailed: The record could not be written, or was added after the run log was closed.
             OwnerLost: Another process has taken the run over; the record was not written.
             ValueError: Record *seq* was never added.
         """
@@ -158,7 +158,7 @@ class BufferedTape(Generic[InboxT, WriterT]):
                 # Look once more: the writer may have acknowledged the record just before it ended.
                 if writer.acknowledged < seq:
                     self._raise_failure()
-                    raise JournalFailed(f"the tape of run '{self.run_id}' is closed: record {seq} came too late")
+                    raise JournalFailed(f"the run log of run '{self.run_id}' is closed: record {seq} came too late")
                 return
             event = self._waiters.event(seq)
             writer.request_notice(self._waiters.first)
@@ -189,18 +189,18 @@ class BufferedTape(Generic[InboxT, WriterT]):
         while writer.seen < asked:
             self._raise_failure()
             if writer.has_ended:
-                raise JournalFailed(f"the tape of run '{self.run_id}' is closed")
+                raise JournalFailed(f"the run log of run '{self.run_id}' is closed")
             looked = self._looked = self._looked or anyio.Event()
             writer.request_look()
             # The writer may have looked, or ended, just before the request.
             if writer.seen < asked and not writer.has_ended:
                 await looked.wait()
 
-    def letters(self) -> AsyncIterator[Letter]:
+    def letters(self) -> AsyncIterator[InboxMessage]:
         """Return an iterator over the messages, oldest first, each once; it waits for more."""
         return self._inbox
 
-    async def backlog(self) -> list[Letter]:
+    async def backlog(self) -> list[InboxMessage]:
         """Return the messages that are in the inbox now, oldest first; `letters` does not yield them again.
 
         Raises:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from dagrun.cli.records.resume_command import label
-from dagrun.observe.run_standing import Standing
+from dagrun.observe.run_standing import RunOverview
 
 
-def what(standing: Standing) -> str:
+def what(standing: RunOverview) -> str:
     """Return the purpose of a run: its goal, or the command that began it."""
     if standing.goal or not standing.labels:
         return standing.goal or "-"

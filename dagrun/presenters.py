@@ -9,11 +9,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-_MODULE: Final = "dagrun.observe.faces"
+_MODULE: Final = "dagrun.observe.presenters"
 
 
 def face(name: str) -> Any:
-    """Return a function of `dagrun.observe.faces`."""
+    """Return a function of `dagrun.observe.presenters`."""
     return getattr(import_module(_MODULE), name)
 
 

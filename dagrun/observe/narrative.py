@@ -100,7 +100,7 @@ def tell(graph: LiveGraph, seen: Iterable[Event], parent: str = "") -> Iterator[
         seen: Events of the run, in order.
         parent: The run of which this one is a retry; empty if there is none.
     """
-    teller = _Teller(graph, parent)
+    teller = _Narrator(graph, parent)
     return (entry for event in seen if (entry := teller.entry(event)) is not None)
 
 
@@ -111,7 +111,7 @@ def _is_of(step: str, id_: str) -> bool:
 EntryParts = tuple[str, str, Sequence[str], Sequence[str]]  # about, text, details, steps
 
 
-class _Teller:
+class _Narrator:
     """Writes the events of one run in words, in their order."""
 
     def __init__(self, graph: LiveGraph, parent: str) -> None:
@@ -276,37 +276,37 @@ class _Teller:
         return f"value: {json.dumps(self._graph.plan.redactor.value(answer.value), ensure_ascii=False)}"
 
 
-_TELLERS: Final[Mapping[type[Event], Callable[[_Teller, Any], EntryParts | None]]] = MappingProxyType(
+_TELLERS: Final[Mapping[type[Event], Callable[[_Narrator, Any], EntryParts | None]]] = MappingProxyType(
     {
-        events.RunStarted: _Teller.run_started,
-        events.RunResumed: _Teller.run_resumed,
-        events.RunReopened: _Teller.run_reopened,
-        events.RunSuspended: _Teller.run_over,
-        events.RunStopping: _Teller.run_over,
-        events.RunEnded: _Teller.run_over,
-        events.CeilingNear: _Teller.ceiling_near,
-        events.AttemptStarted: _Teller.attempt_started,
-        events.AttemptEnded: _Teller.attempt_ended,
-        events.ConfidenceReported: _Teller.confidence_reported,
-        Hedged: _Teller.hedged,
-        HedgeEnded: _Teller.hedge_ended,
-        events.Reviewed: _Teller.reviewed,
-        events.StepSettled: _Teller.step_settled,
-        events.StepExpanded: _Teller.step_expanded,
-        events.StepResumed: _Teller.step_resumed,
-        events.Spliced: _Teller.spliced,
-        events.PatchRefused: _Teller.patch_refused,
-        events.GoalChanged: _Teller.goal_changed,
-        events.DraftStarted: _Teller.draft_started,
-        events.DraftEnded: _Teller.draft_ended,
-        events.ReplanRequested: _Teller.replan_requested,
-        events.ReplanStarted: _Teller.replan_started,
-        events.ReplanEnded: _Teller.replan_ended,
-        PlannerCalled: _Teller.planner_called,
-        events.HandedOn: _Teller.handed_on,
-        ModelCharged: _Teller.model_charged,
-        events.QuestionAsked: _Teller.question_asked,
-        events.QuestionAnswered: _Teller.question_answered,
+        events.RunStarted: _Narrator.run_started,
+        events.RunResumed: _Narrator.run_resumed,
+        events.RunReopened: _Narrator.run_reopened,
+        events.RunSuspended: _Narrator.run_over,
+        events.RunStopping: _Narrator.run_over,
+        events.RunEnded: _Narrator.run_over,
+        events.CeilingNear: _Narrator.ceiling_near,
+        events.AttemptStarted: _Narrator.attempt_started,
+        events.AttemptEnded: _Narrator.attempt_ended,
+        events.ConfidenceReported: _Narrator.confidence_reported,
+        Hedged: _Narrator.hedged,
+        HedgeEnded: _Narrator.hedge_ended,
+        events.Reviewed: _Narrator.reviewed,
+        events.StepSettled: _Narrator.step_settled,
+        events.StepExpanded: _Narrator.step_expanded,
+        events.StepResumed: _Narrator.step_resumed,
+        events.Spliced: _Narrator.spliced,
+        events.PatchRefused: _Narrator.patch_refused,
+        events.GoalChanged: _Narrator.goal_changed,
+        events.DraftStarted: _Narrator.draft_started,
+        events.DraftEnded: _Narrator.draft_ended,
+        events.ReplanRequested: _Narrator.replan_requested,
+        events.ReplanStarted: _Narrator.replan_started,
+        events.ReplanEnded: _Narrator.replan_ended,
+        PlannerCalled: _Narrator.planner_called,
+        events.HandedOn: _Narrator.handed_on,
+        ModelCharged: _Narrator.model_charged,
+        events.QuestionAsked: _Narrator.question_asked,
+        events.QuestionAnswered: _Narrator.question_answered,
     }
 )
 

@@ -25,15 +25,15 @@ from dagrun.graph.node import Node
 from dagrun.model.event import Reviewed
 from dagrun.model.outcome import PROCEED, Decision, Outcome, Recovery, State, TriggerKind
 from dagrun.model.policy import Policy
-from dagrun.runtime.deadlines import Alarms
+from dagrun.runtime.deadlines import Timers
+from dagrun.runtime.live_attempt import LiveAttempt, OptionalAttemptState, interrupted_outcome, stopped_outcome
 from dagrun.runtime.run_parts import RunParts
-from dagrun.runtime.slot import RareAttemptState, Slot, interrupted_outcome, stopped_outcome
-from dagrun.runtime.steps.admission import Starting
-from dagrun.runtime.steps.attempt import Attempts
-from dagrun.runtime.steps.finish import Finish
+from dagrun.runtime.steps.admission import Admission
+from dagrun.runtime.steps.attempt import AttemptRunner
+from dagrun.runtime.steps.run_completion import RunCompletion
 
 if TYPE_CHECKING:
-    from dagrun.runtime.steps.kept_places import KeptPlaces
+    from dagrun.runtime.steps.leftover_calls import KeptPlaces
     from dagrun.runtime.steps.provider_limits import ProviderLimits
 
 _READY: Final = State.READY
@@ -43,7 +43,7 @@ CANCELLED_AROUND: Final = "the code around the run was cancelled"
 _GONE: Final = Decision(Recovery.GIVE_UP, "a later revision of the plan does without it")
 
 
-class Judge:
+class RecoveryDecider:
     """Asks the recovery table on behalf of one run.
 
     Args:
@@ -51,52 +51,52 @@ class Judge:
         starting: Knows how much time a step has left.
     """
 
-    def __init__(self, parts: RunParts, starting: Starting) -> None:
+    def __init__(self, parts: RunParts, starting: Admission) -> None:
         self._record = parts.record
         self._policy = parts.policy
         self._people = parts.people
         self._random = parts.random
         self._starting = starting
 
-    def decide(self, slot: Slot, outcome: Outcome, *, counts: bool = True) -> Decision:
-        """Return the decision about *outcome*, the end of the attempt of *slot*.
+    def decide(self, live: LiveAttempt, outcome: Outcome, *, counts: bool = True) -> Decision:
+        """Return the decision about *outcome*, the end of the attempt of *live*.
 
         Args:
-            slot: The attempt.
+            live: The attempt.
             outcome: Its end.
             counts: Whether it is one of the attempts that the retry rule allows.
         """
         if was_cancelled(outcome):
-            return _GONE if slot.node.is_gone else CANCELLED
-        situation = self.situation(slot, counts=counts)
-        if outcome.state is State.UNKNOWN and slot.tool.reconcile is not None:
+            return _GONE if live.node.is_gone else CANCELLED
+        situation = self.situation(live, counts=counts)
+        if outcome.state is State.UNKNOWN and live.tool.reconcile is not None:
             situation = replace(situation, can_ask=True, can_reconcile=True)  # the tool itself is asked first
-        if situation.can_ask and not self._people.may_help(slot.node, outcome):
+        if situation.can_ask and not self._people.may_help(live.node, outcome):
             situation = replace(situation, can_ask=False)
         decision = decide(outcome, situation)
         if decision.recovery in GOES_ON and self._record.graph.stopping is not None:
             return Decision(Recovery.GIVE_UP, "the run is being stopped")
-        if decision.recovery is not Recovery.PROCEED and slot.node.is_gone:  # nor may its failure end the run
+        if decision.recovery is not Recovery.PROCEED and live.node.is_gone:  # nor may its failure end the run
             return _GONE
         return decision
 
-    def situation(self, slot: Slot, *, counts: bool = True) -> Situation:
+    def situation(self, live: LiveAttempt, *, counts: bool = True) -> Situation:
         """Return the inputs of the recovery table besides the outcome."""
-        node, step = slot.node, slot.node.plan.step
+        node, step = live.node, live.node.plan.step
         fallback = node.plan.fallback
         forgiven = node.extra.forgiven if node.extra is not None else 0
-        mine = [a for a in node.attempts[forgiven:] if a.tool == slot.tool.name]
+        mine = [a for a in node.attempts[forgiven:] if a.tool == live.tool.name]
         spoilt = sum(1 for a in mine if a.outcome and a.outcome.failure and a.outcome.failure.kind in SPOILT)
         spoilt += sum(1 for a in mine if a.decision is not None and a.decision.reason in UNCOUNTED) + (not counts)
         return Situation(
-            effect=slot.tool.effect,
+            effect=live.tool.effect,
             attempt=max(1, len(mine) - spoilt),
             rule=step.retry or self._policy.retry,
             fallback=fallback.name if fallback is not None and not node.on_fallback else None,
             on_failure=step.on_failure,
             seconds_left=self._starting.seconds_left(node),
             draw=self._random.random(),
-            contradicts=_contradicts(slot),
+            contradicts=_contradicts(live),
             replan_on=self._record.replan_on,
             # If nobody can answer now, the planner is asked before people who may come later.
             can_ask=self._people.can_ask or (self._people.can_wait and not self._record.replan_on),
@@ -115,7 +115,7 @@ def learns(policy: Policy, shared: Cap | None) -> bool:
     return policy.hedge is not None or limits_steps(policy, shared)
 
 
-class Learning:
+class DurationRecorder:
     """Records call durations in the engine's estimates, and separately per run for the journal.
 
     Args:
@@ -131,13 +131,13 @@ class Learning:
         self._known = known
         self.new = Durations()
 
-    def note(self, slot: Slot) -> None:
+    def note(self, live: LiveAttempt) -> None:
         """Add the duration of an attempt that has succeeded, and whose end is recorded."""
-        if slot.rare is not None and slot.rare.asking is not None:
+        if live.rare is not None and live.rare.asking is not None:
             return  # it has waited for a person, or for elements of a for_each
-        if slot.rare is not None and slot.rare.shared is not None:
+        if live.rare is not None and live.rare.shared is not None:
             return  # it has waited for a call of another step
-        attempt = slot.node.latest
+        attempt = live.node.latest
         assert attempt is not None
         seconds = attempt.duration
         if attempt.hedge is not None and attempt.hedge.has_won:
@@ -145,11 +145,11 @@ class Learning:
             # so that this limit stays: a longer time would raise the limit until no call is slow any more, and the
             # time of the second call would lower it to the usual duration.
             seconds = attempt.hedge.started - attempt.started
-        self._known.add(slot.tool.name, seconds)
-        self.new.add(slot.tool.name, seconds)
+        self._known.add(live.tool.name, seconds)
+        self.new.add(live.tool.name, seconds)
 
 
-class Endings:
+class AttemptCompletion:
     """Ends the attempts of one run.
 
     Args:
@@ -165,7 +165,9 @@ class Endings:
         kept: The places of calls that go on in the world; `None` as long as there is none.
     """
 
-    def __init__(self, parts: RunParts, judge: Judge, finish: Finish, running: dict[str, Slot]) -> None:
+    def __init__(
+        self, parts: RunParts, judge: RecoveryDecider, finish: RunCompletion, running: dict[str, LiveAttempt]
+    ) -> None:
         self._parts = parts
         self._graph = parts.graph
         self._record = parts.record
@@ -180,65 +182,65 @@ class Endings:
         self._windows = parts.windows
         self._limits: ProviderLimits | None = None
         self._policy = parts.policy
-        self.learning: Learning | None = None
+        self.learning: DurationRecorder | None = None
         self.kept: KeptPlaces | None = None
-        self.alarms: Alarms
-        self.attempts: Attempts
+        self.alarms: Timers
+        self.attempts: AttemptRunner
 
-    def conclude(self, slot: Slot, outcome: Outcome | None) -> None:
+    def conclude(self, live: LiveAttempt, outcome: Outcome | None) -> None:
         """Record the end of an attempt; *outcome* is none if it was cancelled."""
-        if slot.is_done:
+        if live.is_done:
             return  # abandoned before; whatever comes now is too late
-        asked = slot.asked
+        asked = live.asked
         if self._finish.suspending is not None and self._graph.stopping is None:
-            if slot.leaves_no_end(outcome):
-                self._drop(slot)
+            if live.leaves_no_end(outcome):
+                self._drop(live)
                 return
-            asked = None if slot.is_let_go else asked
-        if asked is None and slot.deadline is not None and self._now() > slot.deadline:
-            asked, slot.reason = State.TIMED_OUT, "it came back after its deadline"
+            asked = None if live.is_let_go else asked
+        if asked is None and live.deadline is not None and self._now() > live.deadline:
+            asked, live.reason = State.TIMED_OUT, "it came back after its deadline"
         elif asked is None and outcome is None:
-            asked, slot.reason = State.CANCELLED, CANCELLED_AROUND
+            asked, live.reason = State.CANCELLED, CANCELLED_AROUND
         if asked is not None:
-            outcome = stopped_outcome(slot, asked, outcome)
+            outcome = stopped_outcome(live, asked, outcome)
         assert outcome is not None
-        self._end(slot, outcome)
+        self._end(live, outcome)
 
-    def _drop(self, slot: Slot) -> None:
+    def _drop(self, live: LiveAttempt) -> None:
         """Forget an attempt without recording its end: the run is suspended, and handles it when it is resumed."""
-        slot.is_done, slot.call = True, None
-        del self._running[slot.node.id]
-        self.leave_provider(slot, None)
-        self._end_second(slot.rare, is_recorded=False)
-        if slot.rare is None or slot.rare.has_place:
-            self._frontier.release(slot.node)
-        if slot.rare is not None and slot.rare.stream is not None:
-            slot.rare.stream.close()
+        live.is_done, live.call = True, None
+        del self._running[live.node.id]
+        self.leave_provider(live, None)
+        self._end_second(live.rare, is_recorded=False)
+        if live.rare is None or live.rare.has_place:
+            self._frontier.release(live.node)
+        if live.rare is not None and live.rare.stream is not None:
+            live.rare.stream.close()
         self._finish.suspend_if_idle(self._running)
 
-    def _end(self, slot: Slot, outcome: Outcome) -> None:
+    def _end(self, live: LiveAttempt, outcome: Outcome) -> None:
         """Decide about *outcome*, record both, and apply the consequences."""
-        node = slot.node
-        slot.is_done = True
-        call, slot.call = slot.call, None  # it leads back to the slot, and a circle per step would need collecting
+        node = live.node
+        live.is_done = True
+        call, live.call = live.call, None  # it leads back to the slot, and a circle per step would need collecting
         del self._running[node.id]
-        if slot.rare is not None:
-            outcome = self._handed_back(slot, slot.rare, outcome)
+        if live.rare is not None:
+            outcome = self._handed_back(live, live.rare, outcome)
         if outcome.state is _SUCCEEDED and not outcome.surprise:
             decision, state = PROCEED, _SUCCEEDED
         else:
-            decision = self._decide(slot, outcome)
+            decision = self._decide(live, outcome)
             state = settled_state(outcome, decision, in_doubt=node.is_in_doubt)
         has_asked = False
-        if slot.rare is None:
+        if live.rare is None:
             self._record.end_attempt(node, state, outcome, decision)
-            self._release(slot)
+            self._release(live)
         else:
-            self._end_rare(slot, slot.rare, state, outcome, decision)
+            self._end_rare(live, live.rare, state, outcome, decision)
             # The second call may have won while the first asks a person, whose answer is not needed any more.
-            has_asked = slot.rare.asking is not None
+            has_asked = live.rare.asking is not None
         if self.learning is not None and outcome.state is _SUCCEEDED:
-            self.learning.note(slot)
+            self.learning.note(live)
         if decision is not PROCEED or node.parent is not None or node.plan.pauses_after or has_asked:
             self._follow(node, outcome, decision, call.data if call is not None else b"")
         if not self._graph.unsettled or self._may_be_stuck():
@@ -251,24 +253,24 @@ class Endings:
         is_bound = self._accounts.are_bound or self._finish.is_closing
         return is_bound and (not self._running or self._accounts.waiting > 0)
 
-    def _handed_back(self, slot: Slot, rare: RareAttemptState, outcome: Outcome) -> Outcome:
+    def _handed_back(self, live: LiveAttempt, rare: OptionalAttemptState, outcome: Outcome) -> Outcome:
         """Close the attempt's stream and release its provider slot; return the outcome, which closing may change."""
         if rare.stream is not None:
             outcome = rare.stream.close(outcome)
         if rare.window is not None and outcome.state is _SUCCEEDED and not outcome.surprise:
-            self.leave_provider(slot, outcome)  # else `_decide` does so
+            self.leave_provider(live, outcome)  # else `_decide` does so
         return outcome
 
-    def _decide(self, slot: Slot, outcome: Outcome) -> Decision:
+    def _decide(self, live: LiveAttempt, outcome: Outcome) -> Decision:
         """Return the decision about an end that is not a plain success."""
-        if slot.rare is not None and slot.rare.on_refused is not None and outcome.has_returned:
-            slot.rare.on_refused()
-        counts = not self.leave_provider(slot, outcome)
-        if slot.rare is not None and slot.rare.stream is not None:
-            decision = slot.rare.stream.decision(is_stopping=self._graph.stopping is not None)
+        if live.rare is not None and live.rare.on_refused is not None and outcome.has_returned:
+            live.rare.on_refused()
+        counts = not self.leave_provider(live, outcome)
+        if live.rare is not None and live.rare.stream is not None:
+            decision = live.rare.stream.decision(is_stopping=self._graph.stopping is not None)
             if decision is not None:
                 return cast(Decision, decision)
-        decision = self._judge.decide(slot, outcome, counts=counts)
+        decision = self._judge.decide(live, outcome, counts=counts)
         return decision if counts or decision.recovery is not Recovery.RETRY else replace(decision, reason=NOT_NOW)
 
     @property
@@ -285,12 +287,12 @@ class Endings:
         """Whether the provider of a step accepts a hedged call now."""
         return not (self._windows or self._policy.rate_by_pool) or self.provider_limits.has_room(node)
 
-    def leave_provider(self, slot: Slot, outcome: Outcome | None) -> bool:
+    def leave_provider(self, live: LiveAttempt, outcome: Outcome | None) -> bool:
         """Report the end of a call to its provider's limits; return whether concurrent calls made it refuse."""
-        is_counted = slot.rare is not None and slot.rare.window is not None
+        is_counted = live.rare is not None and live.rare.window is not None
         if not is_counted and (outcome is None or not is_refused_for_now(outcome)):
             return False
-        return self.provider_limits.end(slot, outcome, self._running.values())
+        return self.provider_limits.end(live, outcome, self._running.values())
 
     def release_kept(self) -> None:
         """Release the slots of calls whose leftovers still run: the run has ended."""
@@ -303,9 +305,11 @@ class Endings:
         if self._limits is not None:
             self._limits.leave()
 
-    def _end_rare(self, slot: Slot, rare: RareAttemptState, state: State, outcome: Outcome, decision: Decision) -> None:
+    def _end_rare(
+        self, live: LiveAttempt, rare: OptionalAttemptState, state: State, outcome: Outcome, decision: Decision
+    ) -> None:
         """Record the end of an attempt that was reviewed, has a reservation, or has asked a person."""
-        record, node = self._record, slot.node
+        record, node = self._record, live.node
         self._end_second(rare, is_recorded=True)
         if rare.verdicts is None:
             record.end_attempt(node, state, outcome, decision)
@@ -313,25 +317,25 @@ class Endings:
             facts = (node.id, len(node.attempts), state, rare.verdicts, outcome, decision)
             record.emit(Reviewed(record.next_seq(), record.at(), *facts))
         if rare.has_place:
-            self._release(slot)
+            self._release(live)
         else:
             self._frontier.withdraw((node,))  # it may have stood in line for a place to continue
-        self._accounts.settle(slot)
+        self._accounts.settle(live)
 
-    def _release(self, slot: Slot) -> None:
+    def _release(self, live: LiveAttempt) -> None:
         """Release the slot of an attempt that has ended, unless a leftover of it still runs."""
-        if not slot.scope.left or self._finish.has_ended:
-            self._frontier.release(slot.node)
+        if not live.scope.left or self._finish.has_ended:
+            self._frontier.release(live.node)
             return
         if self.kept is None:
-            from dagrun.runtime.steps.kept_places import KeptPlaces  # here: few calls leave anything behind
+            from dagrun.runtime.steps.leftover_calls import KeptPlaces  # here: few calls leave anything behind
 
             self.kept = KeptPlaces(self._parts, self.alarms, self._running)
-        left, slot.scope.left = slot.scope.left, {}
-        self.kept.keep(slot, left.values())
+        left, live.scope.left = live.scope.left, {}
+        self.kept.keep(live, left.values())
 
     @staticmethod
-    def _end_second(rare: RareAttemptState | None, *, is_recorded: bool) -> None:
+    def _end_second(rare: OptionalAttemptState | None, *, is_recorded: bool) -> None:
         """Tell the hedged call of an attempt, if there is one, that the attempt ends."""
         if rare is not None and rare.second is not None and rare.second.on_first_end is not None:
             rare.second.on_first_end(is_recorded)
@@ -366,17 +370,17 @@ class Endings:
 
     # After a crash ----------------------------------------------------------------------------------------
 
-    def end_interrupted(self, slot: Slot, stopped: str = "") -> None:
+    def end_interrupted(self, live: LiveAttempt, stopped: str = "") -> None:
         """Record the end of an attempt that ended with the process that made it.
 
         Args:
-            slot: The slot of the attempt, made anew.
+            live: The slot of the attempt, made anew.
             stopped: Why the run is being ended early, if it is. Else the caller does what follows: that may end the
                 run, and all such ends must be on record before.
         """
-        node = slot.node
-        outcome = interrupted_outcome(slot, stopped)
-        decision = self._judge.decide(slot, outcome)
+        node = live.node
+        outcome = interrupted_outcome(live, stopped)
+        decision = self._judge.decide(live, outcome)
         state = settled_state(outcome, decision, in_doubt=node.is_in_doubt)
         record, attempt = self._record, len(node.attempts)
         if node.is_under_review:
@@ -408,7 +412,7 @@ class Endings:
             return b""
 
 
-def _contradicts(slot: Slot) -> bool:
+def _contradicts(live: LiveAttempt) -> bool:
     """Whether a critic has found that the sources of the output do not agree."""
-    verdicts = slot.rare.verdicts if slot.rare is not None else None
+    verdicts = live.rare.verdicts if live.rare is not None else None
     return any(verdict.result == "contradictory" for verdict in verdicts or ())

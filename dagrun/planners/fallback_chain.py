@@ -1,4 +1,5 @@
-"""`Ladder`: a fallback chain of planners, the lightest first; each passes on, with a reason, what it cannot plan.
+"""`FallbackChain`: a fallback chain of planners, the lightest first; each passes on, with a reason, what it cannot
+plan.
 
 `EnsemblePlanner` is a ladder of two, and `PersonPlanner` the end of one.
 """
@@ -10,7 +11,15 @@ from typing import Any, Final
 
 from dagrun.errors import CannotPlan, ContractError, ModelError, NoRoute, PlanRefused, shorten
 from dagrun.model.patch import Patch
-from dagrun.model.planner import Brief, Planner, Revision, Rung, doubt_about, must_be_planner, with_names
+from dagrun.model.planner import (
+    Brief,
+    FallbackPlanner,
+    Planner,
+    Revision,
+    low_confidence_of,
+    must_be_planner,
+    with_names,
+)
 from dagrun.model.policy import PlanLimits
 from dagrun.model.question import ASK_PERSON
 from dagrun.planners.ask_model import toolbox_of
@@ -22,15 +31,15 @@ _WANTED: Final = {
 }
 
 
-class Ladder:
+class FallbackChain:
     """Asks one planner after another, until one has a good answer. Put the lightest first.
 
     For each request, that is a first plan or a change, the run begins with the first planner. It goes on to the next
     one when a planner
 
     - has no route or nothing to say, refuses, says that a person is needed, or has reached a limit;
-    - has had its answers refused (`Rung.tries`, 2 by default, each with the problems of the one before);
-    - is not sure of its answer, or of one step in it (`Rung.min_confidence`);
+    - has had its answers refused (`FallbackPlanner.tries`, 2 by default, each with the problems of the one before);
+    - is not sure of its answer, or of one step in it (`FallbackPlanner.min_confidence`);
     - takes too long, or gives no answer, because its server is down, for instance.
 
     Who has asked to see the results (`StepwisePlanner`) is asked for the next step. Every handing on is an event
@@ -38,9 +47,9 @@ class Ladder:
     planner handed on stay in the graph, and the next planner is told of them, and of the reasons (`Brief.before`).
 
     Args:
-        planners: The planners in order: planners, ladders, or a `Rung` for other limits than the default ones. Those of
-            a ladder become planners of this one.
-        min_confidence: The least confidence for planners that are no `Rung`.
+        planners: The planners in order: planners, ladders, or a `FallbackPlanner` for other limits than the default
+            ones. Those of a ladder become planners of this one.
+        min_confidence: The least confidence for planners that are no `FallbackPlanner`.
 
     Attributes:
         rungs: The planners with their limits.
@@ -51,26 +60,28 @@ class Ladder:
     Examples:
         >>> from dagrun import Ladder, PersonPlanner, Plan, Route, RouterPlanner, StaticPlanner, Step
         >>> sales = Plan(steps=[Step(id="load", tool="load_sales")])
-        >>> ladder = Ladder(RouterPlanner([Route("sales", ["sales"], sales)]), PersonPlanner())
+        >>> ladder = FallbackChain(RouterPlanner([Route("sales", ["sales"], sales)]), PersonPlanner())
         >>> [rung.name for rung in ladder.rungs]
         ['RouterPlanner', 'PersonPlanner']
     """
 
     __slots__ = ("rungs",)
 
-    def __init__(self, *planners: Planner | Rung, min_confidence: float = 0.6) -> None:
-        rungs: list[Rung] = []
+    def __init__(self, *planners: Planner | FallbackPlanner, min_confidence: float = 0.6) -> None:
+        rungs: list[FallbackPlanner] = []
         for planner in planners:
-            must_be_planner(planner.planner if isinstance(planner, Rung) else planner, "each planner of a Ladder")
-            if isinstance(planner, Rung):
+            must_be_planner(
+                planner.planner if isinstance(planner, FallbackPlanner) else planner, "each planner of a Ladder"
+            )
+            if isinstance(planner, FallbackPlanner):
                 rungs.append(planner)
-            elif isinstance(planner, Ladder):
+            elif isinstance(planner, FallbackChain):
                 rungs += planner.rungs
             else:
-                rungs.append(Rung(planner, min_confidence=min_confidence))
+                rungs.append(FallbackPlanner(planner, min_confidence=min_confidence))
         if not rungs:
-            raise ContractError("a Ladder needs planners: Ladder(RouterPlanner(…), OpenAIPlanner('gpt-5'))")
-        self.rungs: tuple[Rung, ...] = with_names(tuple(rungs))
+            raise ContractError("a Ladder needs planners: FallbackChain(RouterPlanner(…), OpenAIPlanner('gpt-5'))")
+        self.rungs: tuple[FallbackPlanner, ...] = with_names(tuple(rungs))
 
     async def revise(self, brief: Brief) -> Revision:
         """Ask one planner after another, and return the first good answer.
@@ -88,7 +99,7 @@ class Ladder:
                 answer = await _whole(rung.planner, brief)
             except (CannotPlan, ModelError, NoRoute, PlanRefused):
                 continue
-            if doubt_about(answer, brief, rung.min_confidence) is None:
+            if low_confidence_of(answer, brief, rung.min_confidence) is None:
                 return answer
         return await _whole(last.planner, brief)
 
@@ -114,11 +125,11 @@ async def _whole(planner: Planner, brief: Brief) -> Revision:
     return Patch(edits=tuple(edits), **facts)
 
 
-class EnsemblePlanner(Ladder):
+class EnsemblePlanner(FallbackChain):
     """A fallback chain of two planners: a fast one, and a strong one if the answer of the fast one is not good enough.
 
     Each request begins with the fast planner. The strong one is asked after a refused answer, a low confidence of the
-    answer or of a step in it, a refusal, a time-out or a server that does not answer; `Ladder` has the list.
+    answer or of a step in it, a refusal, a time-out or a server that does not answer; `FallbackChain` has the list.
 
     Args:
         fast: The planner that is asked first.
@@ -141,7 +152,7 @@ class EnsemblePlanner(Ladder):
     def __init__(self, fast: Planner, strong: Planner, *, min_confidence: float = 0.6) -> None:
         must_be_planner(fast, "fast")
         must_be_planner(strong, "strong")
-        super().__init__(Rung(fast, min_confidence=min_confidence, tries=1), strong)
+        super().__init__(FallbackPlanner(fast, min_confidence=min_confidence, tries=1), strong)
 
 
 class PersonPlanner:

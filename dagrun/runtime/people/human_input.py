@@ -1,4 +1,4 @@
-"""`People`: questions to people, and the consequences of their answers."""
+"""`HumanInput`: questions to people, and the consequences of their answers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from dagrun.model.outcome import ErrorKind, Failure, Outcome, State, Status
 from dagrun.model.question import Answer, Approver, Asked, Question, answer_from, standing
 from dagrun.model.redaction.logs import RedactingLogger
 from dagrun.model.value import encode
-from dagrun.runtime.deadlines import Alarms
-from dagrun.runtime.host_calls import PluginFailed
-from dagrun.runtime.people.approvers import Consultant
+from dagrun.runtime.deadlines import Timers
+from dagrun.runtime.people.approvers import ApproverCalls
+from dagrun.runtime.plugin_calls import PluginFailed
 from dagrun.runtime.record.record import CLOSED, Record
-from dagrun.runtime.upcalls import Upcalls
+from dagrun.runtime.run_callbacks import RunCallbacks
 
 if TYPE_CHECKING:
     from dagrun.graph.confidence import Said
@@ -56,7 +56,7 @@ class _Waiter:
         self.is_gone = False
 
 
-class People:
+class HumanInput:
     """Asks people on behalf of one run.
 
     Args:
@@ -83,7 +83,7 @@ class People:
         is_attended: bool,
         context: Context,
         now: Callable[[], float],
-        up: Upcalls,
+        up: RunCallbacks,
         can_wait: bool = False,
     ) -> None:
         graph = record.graph
@@ -106,18 +106,18 @@ class People:
         self._lined_up: list[_Waiter] = []  # those among the queued that cannot wait for ever
         self._consulting: set[str] = set()
         self._tasks: TaskGroup
-        self._alarms: Alarms
+        self._alarms: Timers
         up.forget, up.hold_at_pause = self.forget, self.hold_at_pause
 
-    def open(self, tasks: TaskGroup, alarms: Alarms) -> None:
+    def open(self, tasks: TaskGroup, alarms: Timers) -> None:
         """Set the task group of the run, and the timers."""
         self._tasks = tasks
         self._alarms = alarms
 
     @cached_property
-    def _consultant(self) -> Consultant:
+    def _consultant(self) -> ApproverCalls:
         """Asks tools and the approver; made when the first question comes."""
-        return Consultant(
+        return ApproverCalls(
             graph=self._graph,
             approver=self._approver,
             grace=self._policy.grace,
@@ -219,7 +219,7 @@ class People:
             text: The question.
             schema: The JSON Schema of the answer.
             about: JSON text that is shown with the question, or nothing.
-            told: What people have answered before, as in `RareAttemptState`; the answer that fits is taken from it.
+            told: What people have answered before, as in `OptionalAttemptState`; the answer that fits is taken from it.
             on_open: Called when the question is asked: from then on the step is held.
             goes_on: Returns whether the step continues when its tool waits no longer; else it is being stopped.
             is_let_go: Returns whether its call was cut off because the run is suspended: the question stays open then.
@@ -261,7 +261,7 @@ class People:
     def _ask_next(self) -> None:
         while self._queued and not self._is_full:
             self._queued.popleft()()
-        self._up.settle_down()
+        self._up.on_external_change()
 
     def _is_open(self, question: Question) -> bool:
         """Whether this very question is open, not a later copy, and the run has not ended."""
@@ -270,9 +270,9 @@ class People:
     def _put(self, question: Question) -> None:
         self._record.ask(question)
         self._up.asked()
-        self.seek_answer(question)
+        self.request_answer(question)
 
-    def seek_answer(self, question: Question) -> None:
+    def request_answer(self, question: Question) -> None:
         """Have an open question answered: now, at its deadline, or not at all."""
         if question.deadline is not None:
             self._alarms.at(self._record.zero + question.deadline, partial(self._end_of_time, question))
@@ -316,7 +316,7 @@ class People:
             self._record.deliver()
             # Without an answer, the step can continue at once, or be cut off, as the run waits for people.
             if waiter.step or (question.step and not self._is_open(question)):
-                self._up.settle_down()
+                self._up.on_external_change()
 
         try:
             if self._is_full:
@@ -324,7 +324,7 @@ class People:
             self._when_there_is_room(put)
             self.turn_away()
             if waiter.step and waiter.question is None:  # it stands in line, perhaps as the last that could go on
-                self._up.settle_down()
+                self._up.on_external_change()
             await waiter.over.wait()
             await checkpoint_if_cancelled()  # the answer may have ended the run
             if waiter.question is not None and waiter.question.step and not goes_on():
@@ -345,7 +345,7 @@ class People:
             state = State.READY if question.step and goes_on() else None
             self._record.answer(question, None, state, "nobody waits for the answer any more")
             self.forget(question.id)
-            self._up.settle_down()
+            self._up.on_external_change()
 
     async def _consult(self, question: Question) -> None:
         """Ask the tool or the approver, and take the answer."""
@@ -363,7 +363,7 @@ class People:
             self._consulting.discard(question.id)
         if self._is_open(question):
             self._hear(question, reply, fault, failure)
-            self._up.settle_down()
+            self._up.on_external_change()
 
     def _hear(self, question: Question, reply: object, fault: str, failure: Failure | None = None) -> None:
         """Take the reply of the approver; a reply that is no `Answer` counts as none.
@@ -389,7 +389,7 @@ class People:
     def _end_of_time(self, question: Question) -> None:
         if self._is_open(question):
             self._conclude(question, question.default, TOO_LATE)
-            self._up.settle_down()
+            self._up.on_external_change()
 
     # Answers ----------------------------------------------------------------------------------------------
 
@@ -415,7 +415,7 @@ class People:
         for question in questions:
             if self._is_open(question):  # the answer to the question before may have made it void
                 self._conclude(question, kept(answer))
-        self._up.settle_down()
+        self._up.on_external_change()
 
     def answered(self, question: str) -> Answer | None:
         """Return the last answer to a question, or `None` if it has none."""

@@ -20,7 +20,7 @@ from dagrun.runtime.backend import (
     is_being_cancelled,
     is_cancellation,
     leave_leaked_scopes,
-    shake_off_cancellation,
+    uncancel_task,
 )
 from dagrun.runtime.coroutine_driver import Suspended
 from dagrun.runtime.stop_scope import last_turns, stop_scopes
@@ -155,7 +155,7 @@ class _Call(Generic[T]):
             self.fault = "it left a cancel scope or a task group open"
         finally:
             self.over.set()
-        await shake_off_cancellation()
+        await uncancel_task()
 
     async def _catch(self) -> None:
         """Make the call, and keep its value or fault; raise only a cancellation that was asked for."""
