@@ -1,7 +1,6 @@
-"""`FallbackChain`: a fallback chain of planners, the lightest first; each passes on, with a reason, what it cannot
-plan.
+"""`FallbackChain`: planners, the lightest first; each hands on, with a reason, what it cannot plan.
 
-`EnsemblePlanner` is a ladder of two, and `PersonPlanner` the end of one.
+`EnsemblePlanner` is a chain of two, and `PersonPlanner` the end of one.
 """
 
 from __future__ import annotations

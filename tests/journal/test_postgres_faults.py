@@ -190,7 +190,7 @@ async def test_a_run_survives_a_server_that_is_started_again(server: Server, sch
 
 
 async def test_what_a_crash_of_the_server_takes_is_noticed(server: Server, schema: str) -> None:
-    """At level process it may take what was acknowledged just before; the run log goes on only if nothing is missing."""
+    """At level process it may take what was just acknowledged; the run log goes on only if nothing is missing."""
     async with PostgresJournal(server.dsn, schema=schema, durability="process") as journal:
         run_log = await journal.create(RUN)
         await write(run_log, *texts(5))

@@ -1,8 +1,8 @@
 """Long work in portions, one in each turn of the loop: skipping steps, and counting their ends.
 
 To skip or to count 100,000 steps takes tenths of a second, in which no other task in the loop would get its turn.
-`Portions` is what the three works of that kind share. The third is in `dagrun.runtime.steps.run_completion`: it settles what is
-left of a run that is ended early. They differ in what waits for what:
+`Portions` is what the three works of that kind share. The third is in `dagrun.runtime.steps.run_completion`: it
+settles what is left of a run that is ended early. They differ in what waits for what:
 
 1. Skipping (`Skips`) begins at once. The steps can no longer start in any case, so nothing goes wrong while only some
    of them are skipped. A change of the plan, and a question to the planner or a person, have the rest skipped first.

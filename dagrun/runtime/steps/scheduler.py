@@ -7,8 +7,8 @@ A worker hands a ready step to `Scheduler.run_step`, which does the following, a
    called, perhaps with a second call beside it (`Hedges`), and critics look at its output.
 3. The ending: recovery decides about the outcome, both are recorded, and what follows is done (`AttemptCompletion`).
 
-`Cancellation` tells attempts to stop, and `RunCompletion` ends the run. A change that no attempt has made is followed by
-`on_external_change`.
+`Cancellation` tells attempts to stop, and `RunCompletion` ends the run. A change that no attempt has made is followed
+by `on_external_change`.
 """
 
 from __future__ import annotations
