@@ -1,4 +1,4 @@
-"""Alert rules: a closed grammar, errors that say where, and no verdict where the values are not known."""
+"""Alert rules: a closed grammar, errors that show it, and no verdict where the values are not known."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dagrun.observe.run_summary import Calls, RunSummary
 
 DAY = 86_400.0
 NOW = 100 * DAY
+FORM = "cannot be read: a rule is METRIC > NUMBER, or METRIC > NUMBER x last week"
 
 
 def run(days_ago: float, cost: float | None = 1.0, *, status: str = "succeeded") -> RunSummary:
@@ -38,22 +39,24 @@ def test_rules_that_can_be_read(text: str, rule: tuple[object, ...]) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "it ends where the name of a metric should be"),
+        ("", FORM),
         ("cost_pr_success > 1", "is no metric; did you mean cost_per_success"),
-        ("tokens = 3", "comes >, >=, < or <=, not '='"),
-        ("tokens >", "it ends where a number"),
-        ("tokens > many", "expected a number, not 'many'"),
-        ("tokens > -3", "expected a number, not '-'"),
-        ("tokens > 1 last week", "write 1 x last"),
-        ("tokens > 1 x yesterday", "after 1 x comes last"),
-        ("tokens > 1 x last 2.5 days", "after last comes day, week"),
-        ("tokens > 1 x last 0 days", "after last comes day, week"),
-        ("tokens > 3 and __import__('os')", "there is more after the end"),
-        ("__import__('os') > 3", "is no metric"),
+        ("nobody > 1", "is no metric: runs, ended_runs"),
+        ("tokens = 3", FORM),
+        ("tokens >", FORM),
+        ("tokens > many", FORM),
+        ("tokens > -3", FORM),
+        ("tokens > 1 last week", FORM),
+        ("tokens > 1 x yesterday", FORM),
+        ("tokens > 1 x last 2.5 days", FORM),
+        ("tokens > 1 x last 0 days", FORM),
+        ("tokens > 1 % x last day", FORM),
+        ("tokens > 3 and __import__('os')", FORM),
+        ("__import__('os') > 3", FORM),
     ],
 )
 def test_rules_that_cannot_be_read(text: str, why: str) -> None:
-    """Nothing of a rule is evaluated, and the message says what is wrong with it."""
+    """Nothing of a rule is evaluated, and the message says what a rule is."""
     with pytest.raises(ContractError, match="cannot be read") as caught:
         read_rule(text)
     assert why in str(caught.value)

@@ -1,7 +1,7 @@
 """Metrics of recorded runs: rates, times, tokens and cost, from the records alone.
 
 In: the records of runs. Out: one value for each metric, for all runs and by group; alert rules; the text form of
-Prometheus. `measured_run.py` reads one record, `definitions.py` says what each metric is, and `metrics.py` brings
+Prometheus. `read_runs.py` reads the records, `definitions.py` says what each metric is, and `metrics.py` brings
 both together. Open `definitions.py` first.
 
 Nothing here calls a tool or a model, and no figure is guessed: what the records do not say stays unknown.

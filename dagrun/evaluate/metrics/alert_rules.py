@@ -17,7 +17,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final
 
 from dagrun.errors import ContractError, shorten
 from dagrun.evaluate.metrics.definitions import NAMES, RUN_METRICS, Figure
@@ -31,9 +31,12 @@ _OPS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
-_TOKEN: Final = re.compile(r">=|<=|[<>]|\d+(?:\.\d+)?|\.\d+|[A-Za-z]\w*|\S")
 _PERIODS: Final[Mapping[str, int]] = {"day": 1, "week": 7, "month": 30}
-_TIMES: Final = ("x", "*")
+_NUMBER: Final = r"\d{1,15}(?:\.\d{1,15})?|\.\d{1,15}"
+_RULE: Final = re.compile(
+    rf"\s*(?P<metric>[A-Za-z_]\w*)\s*(?P<op>[<>]=?)\s*(?:(?P<number>{_NUMBER})\s*(?P<percent>%)?|"
+    rf"(?:(?P<factor>{_NUMBER})\s*[x*]\s*)?last\s+(?P<period>{'|'.join(_PERIODS)}|[1-9]\d{{0,3}}\s+days))\s*"
+)
 _DAY: Final = 86_400.0
 _FORM: Final = (
     "a rule is METRIC > NUMBER, or METRIC > NUMBER x last week; also with >=, < or <=, and day, month, N days"
@@ -80,71 +83,19 @@ def read_rule(text: str) -> AlertRule:
     """Read an alert rule.
 
     Raises:
-        ContractError: *text* is no rule; the message says where, and what is expected there.
+        ContractError: *text* is no rule, or names no metric.
     """
-    return _RuleReader(text).rule()
-
-
-class _RuleReader:
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._words: list[str] = _TOKEN.findall(text)
-        self._at = 0
-
-    def rule(self) -> AlertRule:
-        metric = self._next("the name of a metric")
-        if metric not in NAMES:
-            self._fail(f"{shorten(repr(metric), 60)} is no metric{hint(metric, NAMES) or f': {_ALL}'}")
-        op = self._next("a comparison")
-        if op not in _OPS:
-            self._fail(f"after {metric} comes >, >=, < or <=, not {shorten(repr(op), 40)}")
-        bound, days = self._bound()
-        if self._at < len(self._words):
-            self._fail(f"there is more after the end of the rule: {shorten(' '.join(self._words[self._at :]), 60)!r}")
-        return AlertRule(self._text.strip(), metric, op, bound, days)
-
-    def _bound(self) -> tuple[float, int | None]:
-        word = self._next("a number, or last week")
-        if word == "last":
-            return 1.0, self._period()
-        bound = self._number(word)
-        if self._peek() == "%":
-            self._at += 1
-            return bound / 100, None
-        if self._peek() in _TIMES:
-            self._at += 1
-            if self._next("last") != "last":
-                self._fail(f"after {bound:g} x comes last, as in {bound:g} x last week")
-            return bound, self._period()
-        if self._peek() == "last":
-            self._fail(f"write {bound:g} x last …")
-        return bound, None
-
-    def _period(self) -> int:
-        word = self._next("day, week, month or N days")
-        if word in _PERIODS:
-            return _PERIODS[word]
-        if not word.isdecimal() or self._next("days") != "days" or not 1 <= int(word) <= 3650:
-            self._fail("after last comes day, week, month or N days")
-        return int(word)
-
-    def _number(self, word: str) -> float:
-        try:
-            return float(word) if len(word) <= 30 else self._fail("the number is too long")
-        except ValueError:
-            self._fail(f"expected a number, not {shorten(repr(word), 40)}")
-
-    def _peek(self) -> str:
-        return self._words[self._at] if self._at < len(self._words) else ""
-
-    def _next(self, wanted: str) -> str:
-        if self._at >= len(self._words):
-            self._fail(f"it ends where {wanted} should be")
-        self._at += 1
-        return self._words[self._at - 1]
-
-    def _fail(self, reason: str) -> NoReturn:
-        raise ContractError(f"the rule {shorten(repr(self._text), 100)} cannot be read: {reason} ({_FORM})")
+    found = _RULE.fullmatch(text)
+    metric = found["metric"] if found is not None else ""
+    if found is None or metric not in NAMES:
+        reason = f"{shorten(repr(metric), 60)} is no metric{hint(metric, NAMES) or f': {_ALL}'}; " if metric else ""
+        raise ContractError(f"the rule {shorten(repr(text), 100)} cannot be read: {reason}{_FORM}")
+    if found["period"] is None:
+        bound = float(found["number"]) / (100 if found["percent"] else 1)
+        return AlertRule(text.strip(), metric, found["op"], bound)
+    word = found["period"].split()[0]
+    days = _PERIODS[word] if word in _PERIODS else int(word)
+    return AlertRule(text.strip(), metric, found["op"], float(found["factor"] or 1), days)
 
 
 def judge(

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import anyio.to_thread
 
+from dagrun.api.replaying import replayed
 from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunNotFound, shorten
-from dagrun.evaluate.metrics.measured_run import measured_run
 from dagrun.evaluate.metrics.metrics import Metrics, check_grouping, measure
-from dagrun.model.journal import Journal, SupportsVersions
-from dagrun.observe.run_summary import RunSummary
+from dagrun.evaluate.plan_shape import needs_of, shape_of, tools_of
+from dagrun.graph.figures import critical_path
+from dagrun.graph.longest_paths import remaining_paths, topological_order
+from dagrun.model.codec.event_codec import events_of
+from dagrun.model.journal import Journal, Line, SupportsVersions
+from dagrun.observe.run_summary import RecordCount, RunSummary, count_record
 
 Instant = datetime | timedelta | float | None
 
@@ -91,6 +95,43 @@ def _keep(found: RecordedRuns, run_id: str, what: RunSummary | str) -> None:
         found.left_out[run_id] = what
     else:
         found.figures[run_id] = what
+
+
+def measured_run(run_id: str, lines: Sequence[Line]) -> RunSummary:
+    """Return the summary of a record with what only metrics ask for: the shape of its plan, and its critical path.
+
+    The graph is asked for the critical path of a run whose plan was repaired or has elements of a for_each; for all
+    others it follows from the spans of the steps.
+
+    Args:
+        run_id: The run.
+        lines: The record, checked; at least one line.
+
+    Raises:
+        JournalDamaged: The record says what no run can have recorded.
+    """
+    count = count_record(run_id, lines)
+    run, steps = count.run, list(count.steps.values())
+    run.tools_planned, run.shape = tools_of(steps), shape_of(steps, count.output)
+    if run.has_ended:
+        run.critical_path = _critical_path(count) if count.is_plain else _by_graph(run_id, lines)
+    return run
+
+
+def _critical_path(count: RecordCount) -> float:
+    successors: dict[str, list[str]] = {id_: [] for id_ in count.steps}
+    degree = dict.fromkeys(successors, 0)
+    for id_, step in count.steps.items():
+        for need in needs_of(step):
+            successors[need].append(id_)
+            degree[id_] += 1
+    seconds = {id_: count.spans[id_][1] - count.spans[id_][0] if id_ in count.spans else 0.0 for id_ in successors}
+    order = topological_order(successors, degree)
+    return max(remaining_paths(order, successors, seconds.__getitem__).values(), default=0.0)
+
+
+def _by_graph(run_id: str, lines: Sequence[Line]) -> float:
+    return critical_path(replayed(run_id, events_of(run_id, lines)).graph)
 
 
 async def metrics(*, journal: Journal, since: Instant = None, until: Instant = None, by: str = "") -> Metrics:
