@@ -353,7 +353,7 @@ class ToolError(DagrunError):
         retry_after: Seconds to wait before the next attempt; `None` if that is not known.
         missing_input: The name of an input that a person or a planner must provide.
         permission: Whether the caller lacks a permission, so that the same call will be refused again.
-        unreachable: Whether something that the step needs cannot be reached any more.
+        unreachable: Whether something that the step needs can no longer be reached.
     """
 
     def __init__(

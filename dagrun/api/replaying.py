@@ -110,7 +110,7 @@ async def replay(run_id: str, *, journal: Journal, record_key: str | bytes | Non
     Raises:
         RunNotFound: The journal has no such run.
         WrongRecordKey: The key is another one than that of the run.
-        JournalDamaged: The record is not what was written.
+        JournalDamaged: The record was changed or damaged.
     """
     unseal = None if record_key is None else Sealer(record_key, run_id).open
     return replayed(run_id, events_of(run_id, await journal.read(run_id), unseal))

@@ -319,7 +319,7 @@ def _elements_done(graph: LiveGraph, done: Mapping[str, Stored], source: Path | 
     if twice:
         named = ", ".join(twice[:10])
         raise CannotResume(
-            f"these elements took effect and would be called again, as their list has to be made once more: {named}; "
+            f"these elements took effect and would be called again, as their list must be computed again: {named}; "
             "run the others as a new plan"
         )
     return elements

@@ -200,7 +200,7 @@ async def resume(run_id: str, **options: Unpack[ResumeOptions]) -> AsyncIterator
         RunNotFound: The journal has no such run.
         RunHeld: Another process holds the run.
         CannotResume: The run has ended, or not all is as it was; the differences are in the error.
-        JournalDamaged: The record is not what was written.
+        JournalDamaged: The record was changed or damaged.
         PlanRefused: The plan of the run does not pass the check any more.
 
     Examples:
@@ -228,7 +228,7 @@ async def retry(run_id: str, **options: Unpack[RetryOptions]) -> AsyncIterator[R
     Raises:
         RunNotFound: The journal has no such run.
         CannotResume: The run has not ended, has succeeded, or an effect of it is in doubt; or not all is as it was.
-        JournalDamaged: The record is not what was written.
+        JournalDamaged: The record was changed or damaged.
         PlanRefused: The plan of the run does not pass the check any more.
     """
     async with await _engine() as engine, engine.retry(run_id, **options) as running:

@@ -98,7 +98,7 @@ async def follow(run_id: str, *, journal: Journal) -> AsyncIterator[Event]:
 
     Raises:
         RunNotFound: There is no such run, or not any more.
-        JournalDamaged: The record is not what was written.
+        JournalDamaged: The record was changed or damaged.
 
     Examples:
         >>> async def show(run_id, journal):
@@ -133,7 +133,7 @@ async def cancel(run_id: str, *, journal: Journal, reason: str = "", by: str = "
 
     Raises:
         RunNotFound: There is no such run.
-        JournalDamaged: The record is not what was written.
+        JournalDamaged: The record was changed or damaged.
     """
     follower, key = RecordFollower(journal, run_id), await journal.answer_key(run_id)
     news = await follower.news()
@@ -190,7 +190,7 @@ async def leave_answer(journal: Journal, run_id: str, question: str, answer: Ans
         the run has not taken it yet.
 
     Raises:
-        AnswerRefused: The question was answered already, and the message says how; or it needs no answer any more.
+        AnswerRefused: The question was answered already, and the message says how; or it needs no answer now.
         RunNotFound: There is no such run.
     """
     letter = AnswerMessage.of(question, answer, await journal.answer_key(run_id))
@@ -248,7 +248,7 @@ async def _stop_on_record(run_id: str, journal: Journal, reason: str, by: str) -
 def _must_be(answer: Answer, closed: QuestionAnswered) -> None:
     stands = closed.answer
     if stands is None:
-        raise AnswerRefused(f"it needs no answer any more: {closed.reason}")
+        raise AnswerRefused(f"it needs no answer now: {closed.reason}")
     if (stands.choice, stands.by) != (answer.choice, answer.by):  # the rest may be redacted on record
         raise AnswerRefused(standing(stands))
 

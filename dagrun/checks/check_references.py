@@ -107,7 +107,7 @@ class StepReferences:
                     self._check_part(reference, lookup, place)
                     self._check_comparable(leaf, reference, lookup, place)
             elif name in self._context.index and name not in waits_for:
-                reason = f"success of step {self._step.id} looks at {reference}, which it does not wait for"
+                reason = f"success of step {self._step.id} tests {reference}, which it does not depend on"
                 self._findings.add("DR308", self._index, place, reason=f"{reason}; add {name} to depends_on")
             else:
                 known = self._check(reference, place, is_optional=leaf.op == "exists")
@@ -117,7 +117,7 @@ class StepReferences:
         """Refuse a condition that looks at an object in memory; whether there is one can be asked."""
         found = next(places_in(lookup.types), "") if lookup is not None and leaf.op != "exists" else ""
         if found:
-            reason = "no condition can look into it; let the tool return what is compared as data"
+            reason = "a condition cannot read it; return the compared value as data"
             facts = {"who": f"step {self._step.id}", "reference": reference, "type": found, "reason": reason}
             self._findings.add("DR313", self._index, place, **facts)
 

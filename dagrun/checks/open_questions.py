@@ -12,10 +12,10 @@ from dagrun.model.policy import Policy
 
 # The questions that a plan and its policy should answer. The first four are about a step.
 QUESTIONS: Final[Mapping[str, str]] = {
-    "effect": "what does its tool do to the world?",
+    "effect": "what does its tool change outside?",
     "approval": "must a person agree to it?",
     "time": "how long may it take?",
-    "failure": "what follows when it has failed for good?",
+    "failure": "what happens after its final failure?",
     "max_attempts": "how many calls may a run make?",
     "max_seconds": "how long may a run take?",
     "max_tokens": "how many tokens may a run use?",

@@ -68,7 +68,7 @@ def _by_name(word: str, was: Schema, now: Schema) -> Iterator[str]:
     for name in dict.fromkeys((*before, *after)):
         label = f"{word} {shorten(name, 60)}"
         if name not in after:
-            yield f"{label} is not there any more"
+            yield f"{label} no longer exists"
         elif name not in before:
             yield f"{label} was not there"
         elif before[name] != after[name]:
@@ -299,15 +299,15 @@ def opening_differences(
     present = with_limits_of(toolbox, policy)
     lines = [line for name, contract in recorded.tools.items() for line in _tool_differences(name, contract, toolbox)]
     lines += [f"policy: {line}" for line in _changes(recorded.policy.model_dump(), present.model_dump())]
-    lines += [f"critic {name} is not there any more" for name in recorded.critics if name not in critics]
+    lines += [f"critic {name} no longer exists" for name in recorded.critics if name not in critics]
     lines += [f"critic {name} was not there" for name in critics if name not in recorded.critics]
-    lines += [f"executor {name} is not there any more" for name in recorded.executors if name not in executors]
+    lines += [f"executor {name} no longer exists" for name in recorded.executors if name not in executors]
     return lines
 
 
 def _tool_differences(name: str, contract: Mapping[str, Any], toolbox: Toolbox) -> Iterator[str]:
     if name not in toolbox:
-        yield f"tool {name} is not there any more"
+        yield f"tool {name} no longer exists"
         return
     if name not in toolbox.allowed:
         yield f"tool {name} {toolbox[name].refusal or 'is not allowed any more'}"
@@ -383,7 +383,7 @@ def check_recorded_plan(
             is_hooked=is_hooked,
         )
     except PlanRefused as error:
-        raise CannotResume("the plan of the run does not pass any more", map(str, error.problems)) from error
+        raise CannotResume("the plan of the run no longer passes", map(str, error.problems)) from error
     checked = replace(checked, redact=redact)
     return in_waves(checked) if opening.in_waves else checked
 

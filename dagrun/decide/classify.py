@@ -220,7 +220,7 @@ class _Words:
             case ErrorKind.FORBIDDEN_EXCEPTION:
                 text = f"{tool.name} raised {name_of(error)}, which would have ended more than this step"
             case ErrorKind.FOREIGN_CANCELLATION:
-                text = f"{tool.name} raised {name_of(error)}, though nobody had cancelled it"
+                text = f"{tool.name} raised {name_of(error)}, but was not cancelled"
             case _:
                 text = ""
         return self._of(kind, text, is_transient=is_transient)

@@ -64,7 +64,7 @@ class Questions:
     def for_pause(self, node: Node, at: float) -> Question:
         """Ask whether the run may continue at the pause of *node*."""
         when = "before what depends on it" if node.state.is_settled else "before it starts"
-        return self._make(Asked.PAUSE, f"Step {node.id} pauses {when}. Go on?", node, at=at, why=f"pause: {when}")
+        return self._make(Asked.PAUSE, f"Step {node.id} pauses {when}. Continue?", node, at=at, why=f"pause: {when}")
 
     def for_failure(self, node: Node, outcome: Outcome, at: float) -> Question:
         """Ask a person about a failed attempt: whether it took effect, or for an input or a permission."""

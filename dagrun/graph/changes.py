@@ -411,7 +411,7 @@ def draft_ended(graph: LiveGraph, event: DraftEnded) -> None:
     if event.result == "applied":
         graph.wants_more, graph.has_plan = event.more, True
         mark_approved(graph, graph.planned())
-        if not graph.triggers.get(GOAL):  # else the goal has changed meanwhile
+        if not graph.triggers.get(GOAL):  # else the goal has changed since
             thaw(graph)
     else:
         freeze(graph)

@@ -275,7 +275,7 @@ class LiveGraph:
                 return b"[]"  # the elements are handed over one by one, and not as a part of the arguments
             raise LookupError(f"step {step} has no output: it is {source.state}")
         if type(source.value) is Unavailable:
-            raise LookupError(f"what step {step} gave cannot be had again: {source.value.reason}")
+            raise LookupError(f"what step {step} gave is not available again: {source.value.reason}")
         return source.value
 
     def _element(self, step: str, path: Path) -> Node | None:
@@ -502,7 +502,7 @@ def value_of_element(element: Node) -> Stored:
             return None
         raise LookupError(f"step {element.id} has no output: it is {element.state}")
     if type(element.value) is Unavailable:
-        raise LookupError(f"what step {element.id} gave cannot be had again: {element.value.reason}")
+        raise LookupError(f"what step {element.id} gave is not available again: {element.value.reason}")
     return element.value
 
 

@@ -93,8 +93,8 @@ def lost(graph: LiveGraph) -> tuple[list[str], list[tuple[str, str]]]:
 
     Returns:
         The steps that may be called once more, because their tools change nothing; and pairs of a step that cannot run
-        and the step whose output it needs, which cannot be had again. For an element of a for_each that is itself not
-        in the record, that is the for_each.
+        and the step whose output it needs, which is no longer available. For an element of a for_each that is itself
+        not in the record, that is the for_each.
     """
     again: dict[str, Node] = {}
     hopeless: list[tuple[str, str]] = []
@@ -122,7 +122,7 @@ def lost(graph: LiveGraph) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _calls_again(node: Node) -> list[Node]:
-    """Return the steps to open again to have the lost output of *node*; none if it cannot be had again.
+    """Return the steps to open again to have the lost output of *node*; none if it is not available again.
 
     The output of a for_each is that of its elements: those whose output is lost are called again, and joined anew.
     """

@@ -144,6 +144,6 @@ def check(lines: Sequence[Line], mark: AnchorMark | None) -> ChainFault | None:
         )
     if mark.seq and lines[mark.seq - 1].digest != mark.digest:
         return ChainFault(
-            mark.seq, f"record {mark.seq} is not the one that the anchor knows: the records were made anew"
+            mark.seq, f"record {mark.seq} is not the one that the anchor knows: the records were created again"
         )
     return None

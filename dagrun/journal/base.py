@@ -72,7 +72,7 @@ def check_letter(text: bytes) -> None:
         JournalFailed: The letter has more than `MAX_LETTER` bytes.
     """
     if len(text) > MAX_LETTER:
-        raise JournalFailed(f"a letter may have {MAX_LETTER} bytes, this one has {len(text)}")
+        raise JournalFailed(f"a message may have {MAX_LETTER} bytes, this one has {len(text)}")
 
 
 def check_first(text: bytes, others: Iterable[bytes]) -> None:
@@ -105,7 +105,7 @@ class Readable(ABC):
 
         Raises:
             RunNotFound: There is no run of this name, or it was killed before its first record.
-            JournalDamaged: The records are not what was written.
+            JournalDamaged: The records were changed or damaged.
         """
         from dagrun.model.codec.event_codec import events_of  # here: to list runs, no record is decoded
 

@@ -80,7 +80,7 @@ def understood(text: bytes | str, where: str) -> Durations:
             raise RecordRefused(f"it has more than {MOST} bytes")
         return Durations.from_dict(from_json(text))
     except ValueError as error:  # raised by `from_json`, too; `RecordRefused` is one
-        _LOG.warning("%s: this is not used, and will be written anew: %s", where, error)
+        _LOG.warning("%s: this is not used, and will be rewritten: %s", where, error)
         return Durations()
 
 

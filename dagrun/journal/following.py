@@ -81,7 +81,7 @@ class RecordFollower:
         lines = await self._journal.read(self._run_id)
         known = chain.seq
         if len(lines) < known or (known and lines[known - 1].digest != chain.digest):
-            raise JournalDamaged(self._run_id, known, "the records that were read before are not there any more")
+            raise JournalDamaged(self._run_id, known, "the records that were read before no longer exist")
         for line in lines[known:]:
             chain.add(line.text)
         return lines[known:]

@@ -105,18 +105,18 @@ def verify(run_id: str, rows: Iterable[StoredRow], chain: Chain | None = None) -
         row = [_line(chain, one) for one in text.split(END)]
         if stored != chain.digest:
             which = f"record {expected}" if len(row) == 1 else f"one of records {expected} to {chain.seq}"
-            return lines, ChainFault(expected, f"{which} was changed, or another one stands in its place")
+            return lines, ChainFault(expected, f"{which} was changed or replaced")
         lines += row
     return lines, None
 
 
 def _fault_of(expected: int, seq: object, text: object, stored: object) -> str | None:
     if type(seq) is not int:
-        return f"where record {expected} should be stands one without a number"
+        return f"instead of record {expected}, there is one without a number"
     if seq > expected:
         return f"record {expected} is missing; the next one is record {seq}"
     if seq < expected:
-        return f"record {seq} stands twice, or out of its order"
+        return f"record {seq} occurs twice, or out of order"
     if type(text) is not bytes or type(stored) is not str:
         return f"record {expected} is not text"
     return None

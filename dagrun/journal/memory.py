@@ -61,9 +61,7 @@ class MemoryJournal(Readable):
         """
         kept = self._find(run_id)
         if kept.owner is not None and not steal:
-            raise RunHeld(
-                f"run '{run_id}' is held by another run log of this process; close that one first, or steal it"
-            )
+            raise RunHeld(f"run '{run_id}' is already open in this process; close it first, or steal it")
         run_log = kept.taken(self.run_log_type)
         if self._queue is not None:
             self._queue.opened(run_log)
@@ -148,7 +146,7 @@ class MemoryJournal(Readable):
             RunHeld: The run log of the run is not closed.
         """
         if self._find(run_id).owner is not None:
-            raise RunHeld(f"run '{run_id}' is held by a run log of this process; close that one first")
+            raise RunHeld(f"run '{run_id}' is open in this process; close it first")
         del self._runs[run_id]
         if self._queue is not None:
             self._queue.forget(run_id)
@@ -195,13 +193,13 @@ class _KeptRun:
 
     def held(self) -> Held:
         """Return the holder of the run."""
-        return Held(self.run_id, "a run log of this process" if self.owner else "", self.owner is not None)
+        return Held(self.run_id, "this process" if self.owner else "", self.owner is not None)
 
     def taken(self, run_log_type: type[MemoryRunLog]) -> MemoryRunLog:
         """Return a new run log, the owner from now on, and report the loss to the former owner."""
         former, self.owner = self.owner, run_log_type(self)
         if former is not None:
-            former.fail(OwnerLost(f"run '{self.run_id}' was taken over by another run log of this process"))
+            former.fail(OwnerLost(f"run '{self.run_id}' was taken over in this process"))
         return self.owner
 
 

@@ -265,7 +265,7 @@ class SupportsFollow(Protocol):
 
         Raises:
             RunNotFound: There is no run with this id.
-            JournalDamaged: The store is not what was written.
+            JournalDamaged: The store was changed or damaged.
         """
         ...
 

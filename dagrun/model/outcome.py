@@ -239,7 +239,7 @@ class TriggerKind(StrEnum):
     SURPRISE = "surprise"  # the step succeeded, but its result is unexpected
     CONTRADICTION = "contradiction"  # the step succeeded, but what several sources gave does not agree
     FAILED_TWICE = "failed_twice"  # another attempt has not helped
-    UNREACHABLE = "unreachable"  # something that the step needs cannot be reached any more
+    UNREACHABLE = "unreachable"  # something that the step needs can no longer be reached
     GOAL_GIVEN = "goal_given"  # the run has a goal, but no plan yet
     GOAL_CHANGED = "goal_changed"  # the host has changed the goal
     NEXT = "next"  # every step of the plan has ended, and the planner had asked to see the results

@@ -55,10 +55,10 @@ class Rewire(TerseModel):
     op: Literal["rewire"] = "rewire"
     id: str
     use: dict[str, str] = Field(
-        default_factory=dict, description="Steps to use in place of others, everywhere in this step: old id to new id."
+        default_factory=dict, description="Replacements for steps, everywhere in this step: old id to new id."
     )
-    depends_on: Names | None = Field(default=None, description="Steps to wait for, in place of those named before.")
-    args: dict[str, Any] | None = Field(default=None, description="Arguments, in place of those it had.")
+    depends_on: Names | None = Field(default=None, description="The new dependencies.")
+    args: dict[str, Any] | None = Field(default=None, description="The new arguments.")
 
 
 Edit: TypeAlias = Annotated[Add | Drop | Replace | Rewire, Field(discriminator="op")]
@@ -96,7 +96,7 @@ class Patch(TerseModel):
     )
     reason: str = Field(default="", description="Why, in a sentence, for people.")
     output: str | dict[str, Any] | list[Any] | None = Field(
-        default=None, description="What the run answers from now on, as in a plan; left out, that stays as it is."
+        default=None, description="The new output of the run, as in a plan; if left out, it is unchanged."
     )
     confidence: float | None = Field(default=None, ge=0, le=1, description="How sure the planner is of the whole.")
     more: bool = Field(

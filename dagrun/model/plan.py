@@ -92,8 +92,8 @@ class Step(TerseModel):
         "step, its path a text or a list; '$${' writes a literal '${', and the key \"$$step\" a literal \"$step\".",
     )
     depends_on: Names = Field(default=(), description="Steps to wait for; a reference implies its dependency.")
-    description: str = Field(default="", description="What the step is for, for people.")
-    expected_output: str = Field(default="", description="What should come out, for people and critics.")
+    description: str = Field(default="", description="The purpose of the step, for people.")
+    expected_output: str = Field(default="", description="The expected output, for people and critics.")
     when: Condition | None = Field(default=None, description="Run only if this holds; else the step is skipped.")
     for_each: str | dict[str, Any] | list[Any] | None = Field(
         default=None, description='Run once per element of this list; "${item}" in args stands for the element.'
@@ -104,8 +104,8 @@ class Step(TerseModel):
     deadline: Seconds | None = Field(default=None, description="Seconds for the whole step, back-off counted.")
     retry: RetryRule | None = Field(default=None, description="Attempts and the delays between them.")
     fallback: str | None = Field(default=None, description="A tool that takes the same arguments, tried last.")
-    on_failure: OnFailure | None = Field(default=None, description="What happens when the step has failed for good.")
-    default: Any = Field(default=None, description='The value that stands in for the output with on_failure "default".')
+    on_failure: OnFailure | None = Field(default=None, description="The reaction to a final failure of the step.")
+    default: Any = Field(default=None, description='The output that is used with on_failure "default".')
     optional: bool = Field(default=False, description="The run succeeds without it; dropped first when money is short.")
     confidence: float | None = Field(default=None, ge=0, le=1, description="How sure the planner is of this step.")
     executor: str | None = Field(
@@ -164,9 +164,10 @@ class Plan(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     steps: Steps = Field(description="In any order.")
-    goal: str = Field(default="", description="What the plan is for, for people and critics.")
+    goal: str = Field(default="", description="The purpose of the plan, for people and critics.")
     output: str | dict[str, Any] | list[Any] | None = Field(
-        default=None, description="What the run answers: an id, a reference, or JSON with references; else the sinks."
+        default=None,
+        description="The output of the run: an id, a reference, or JSON with references; by default, the sinks.",
     )
     confidence: float | None = Field(default=None, ge=0, le=1, description="How sure the planner is of the whole.")
     _source: PlanSource = PrivateAttr(default_factory=PlanSource)

@@ -230,7 +230,7 @@ class Output:
         """Turn plain JSON data that was stored for this output into a value of the declared type.
 
         Raises:
-            ValidationError: The data does not fit the type, as when a default stands in for the output.
+            ValidationError: The data does not fit the type, for example when a default is used as the output.
         """
         return value if self.has_objects else typed_value(value, self.hint)
 

@@ -35,10 +35,10 @@ class Unavailable:
     reason: str
 
 
-RELEASED: Final = Unavailable("nobody needed it any more, and the policy lets go of such outputs")
+RELEASED: Final = Unavailable("no step needed it, and the policy releases such outputs")
 """Stands for an output that was released during the run; see `Policy.release_outputs`."""
 
-RELEASED_OBJECT: Final = Unavailable("no step needed it any more, and an object in memory is released then")
+RELEASED_OBJECT: Final = Unavailable("no step needed it, and objects in memory are then released")
 """Stands for an output with objects in memory that was released during the run, as all of them are."""
 
 Stored: TypeAlias = bool | int | float | str | bytes | Unavailable | HeldObjects | None

@@ -66,7 +66,7 @@ def llm_tool(
     must_be_model(model, name)
     must_be_counts(name, max_output_tokens=max_output_tokens)
     if effect == Effect.PURE:
-        raise ContractError(f"{name}: who asks a model is not pure but a read; ceilings do not hold what is pure")
+        raise ContractError(f"{name}: a tool that asks a model is a read, not pure; ceilings do not limit pure tools")
     shape = str if output is None and confidence else output
     typed = None if shape is None else TypedAnswer(name, shape, with_confidence=confidence)
     rules = f"{system}\n\n{DATA_RULE}"

@@ -35,7 +35,7 @@ _WORDS: Final[Mapping[Recovery, str]] = MappingProxyType(
         Recovery.REPLAN: "the planner is asked",
         Recovery.ASK: "a person is asked",
         Recovery.ESCALATE: "the run is handed to people",
-        Recovery.DEFAULT: "the default stands in",
+        Recovery.DEFAULT: "the default is used",
         Recovery.SKIP: "skipped, as its author wants it",
         Recovery.GIVE_UP: "given up",
         Recovery.STOP: "the run is stopped",
@@ -266,7 +266,7 @@ class _Narrator:
     def question_answered(self, event: events.QuestionAnswered) -> EntryParts:
         asked = self._questions.get(event.question, "")
         answer = event.answer
-        text = "the question needs no answer any more" if answer is None else f"answered: {answer_words(answer)}"
+        text = "the question needs no answer now" if answer is None else f"answered: {answer_words(answer)}"
         details = [f"to: {asked}" if asked else "", self._value(answer), event.reason]
         return event.step or PLAN, text, details, (event.step,)
 

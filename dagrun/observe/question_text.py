@@ -30,10 +30,10 @@ MAX_DEPTH: Final = 6  # of objects that are laid out; deeper ones stand on one l
 
 TITLES: Final[Mapping[Asked, str]] = {
     Asked.APPROVAL: "May this call be made?",
-    Asked.INPUT: "A value is needed that nobody else has.",
-    Asked.PERMISSION: "This call was refused for want of a right. Try it again?",
+    Asked.INPUT: "A value is needed from a person.",
+    Asked.PERMISSION: "Permission denied. Retry?",
     Asked.EFFECT: "Did this call take effect?",
-    Asked.PAUSE: "The plan stops here until somebody has looked. Go on?",
+    Asked.PAUSE: "The plan pauses here until a person has looked. Continue?",
     Asked.PATCH: "May the plan be changed like this?",
     Asked.OUTPUT: "May the run hand out its answer?",
 }

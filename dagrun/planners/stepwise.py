@@ -152,7 +152,9 @@ async def _ask_after_review(last: StepView) -> None:
         return
     why = "; ".join(f"{verdict.critic}: {verdict.reason or 'not passed'}" for verdict in bad)
     ask = ASK_PERSON.get()
-    answer = None if ask is None else await ask(f"Step {last.step.id} did not pass its review. Go on?", why, _NOTHING)
+    answer = (
+        None if ask is None else await ask(f"Step {last.step.id} did not pass its review. Continue?", why, _NOTHING)
+    )
     if answer is None:
         raise CannotPlan(f"step {last.step.id} did not pass its review ({why}), and nobody was there to ask", "person")
     if answer.choice != "approve":

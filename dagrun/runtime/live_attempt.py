@@ -230,7 +230,7 @@ def interrupted_outcome(live: LiveAttempt, stopped: str = "") -> Outcome:
     """Return the outcome of an attempt that ended with the process that made it.
 
     Args:
-        live: The slot of the attempt, made anew.
+        live: The slot of the attempt, newly made.
         stopped: Why the run is being ended early, if it is; then nothing is tried again.
     """
     attempt, is_free = live.node.attempts[-1], live.tool.effect.is_free

@@ -200,7 +200,7 @@ async def _await(call: Callable[[], Awaitable[T]]) -> T:
 
 def _describe(error: BaseException, redact: Redact) -> str:
     if is_cancellation(error):
-        return "it was cancelled, and nobody had asked for that but itself"
+        return "it was cancelled, but only by itself"
     if isinstance(error, ModelError) and (text := text_of(error)) != name_of(error):
         return shorten(redact(text), MAX_TEXT)  # a sentence already
     if isinstance(error, PlanRefused) and (lines := text_of(error).splitlines()[1:]):

@@ -291,7 +291,7 @@ class RunResult:
         Raises:
             RunFailed: The step has no output, because it did not succeed.
             ContractError: The step is not in the plan that this run began with.
-            ValueRefused: The output does not fit the type, as when a default stands in for it; or it was released.
+            ValueRefused: The output does not fit the type, for example when a default is used; or it was released.
         """
         if not isinstance(step, PlannedValue):
             raise ContractError("result[…] takes a step made with tool.step(…); for an id: result.steps['id'].output")

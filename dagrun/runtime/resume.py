@@ -137,7 +137,7 @@ class Resumption:
                 reason = "it is asked anew: what it shows is not in the record"
                 self._record.answer(question, None, None if node.attempts else State.READY, reason)
             elif node is not None and (node.is_in_flight or self._is_past(node, question.kind)):
-                self._record.answer(question, None, reason="nobody needs to answer any more")
+                self._record.answer(question, None, reason="no answer is needed now")
 
     @staticmethod
     def _is_past(node: Node, kind: Asked) -> bool:

@@ -153,7 +153,7 @@ class RunAssembly:
         doubtful = in_doubt(self.parts.graph)
         record.resume_run(last.seq, last.at, resumed)
         if doubtful:
-            record.reopen(doubtful, "an effect is in doubt, and may be settled now")
+            record.reopen(doubtful, "an effect is unresolved, and may be resolved now")
         from dagrun.runtime.resume import Resumption
 
         record.open_frames(self._setup.calls.artifacts)

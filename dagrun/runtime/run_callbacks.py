@@ -85,7 +85,7 @@ class RunCallbacks:
         on_end: Called once, when every step has settled, or the run is suspended.
         ask_for_more: Asks the planner for more steps when all have ended; returns whether it is asked.
         wake_planner: Called when there is a new reason to ask the planner.
-        forget: Takes the id of a question that needs no answer any more.
+        forget: Takes the id of a question that no longer needs an answer.
         hold_at_pause: Holds a step that has ended without an attempt until people have looked at it.
         ask_again: Takes a step that was kept back, once there is room to ask about it.
         expects_answers: Returns whether there may be answers that have not been read yet.

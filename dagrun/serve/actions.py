@@ -24,7 +24,7 @@ from dagrun.serve.questions import AnswerBody, OrderBody
 from dagrun.serve.queue_rows import QueueRows
 
 MOST: Final = 20  # of answers and orders in a second, from all pages together
-CLOSED: Final = "this question is not open any more"
+CLOSED: Final = "this question is closed"
 
 
 class Actions:

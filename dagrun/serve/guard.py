@@ -111,7 +111,7 @@ class KnownOnly:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
         scope[USER] = user = await self._who(Request(scope, receive))
-        refused = problem(401, "who are you? send the token, or log in")
+        refused = problem(401, "not authenticated: send the token, or log in")
         await (refused if user is None else self._app)(scope, receive, send)
 
     async def _who(self, request: Request) -> str | None:

@@ -104,11 +104,11 @@ def web(
             server that stops waits for open streams. `None` for no limit, if you call `RunsPage.close` when it stops.
 
     Raises:
-        ContractError: Nobody is named who may see the page; or an option is invalid.
+        ContractError: Neither *authorize* nor *token* is given; or an option is invalid.
         MissingExtra: Starlette is not installed.
     """
     if (authorize is None) == (token is None):
-        raise ContractError("who may see and answer? name one of authorize=… or token=…")
+        raise ContractError("who may see and answer? pass authorize=… or token=…")
     if token is not None and (len(token) < _LEAST_TOKEN or not token.isascii()):
         raise ContractError(
             f"a token has at least {_LEAST_TOKEN} characters of ASCII; secrets.token_urlsafe() makes one"

@@ -312,7 +312,7 @@ async def _question(request: Request, feed: Feed) -> Response:
 async def _changes(request: Request, feed: Feed) -> Response:
     after = feed.cursor_of(request.query_params.get("after", ""))
     if after is None:
-        return problem(409, "this cursor is of another server: load the page anew", cursor=feed.cursor)
+        return problem(409, "this cursor is of another server: reload the page", cursor=feed.cursor)
     return Response(feed.changes(after), media_type="application/json")
 
 

@@ -67,6 +67,6 @@ def _download(feed: Feed, file: Artifact, journal: Journal | None) -> Response:
         folder = journal.artifacts(feed.run_id) if journal is not None else None
     path = folder / file.sha256 if folder is not None else None
     if path is None or path.is_symlink() or not path.is_file():
-        return problem(404, "the file is not on this machine any more")
+        return problem(404, "the file is no longer on this machine")
     name = Path(file.name).name or file.sha256[:12]
     return FileResponse(path, media_type="application/octet-stream", filename=name, headers=_HEADERS)

@@ -97,7 +97,7 @@ class Difference:
         if self.was is None:
             return f"was not there, is {self.now}" if self.place else "is new"
         if self.now is None:
-            return f"was {self.was}, is not there any more" if self.place else "is not there any more"
+            return f"was {self.was}, no longer exists" if self.place else "no longer exists"
         return f"was {self.was}, is {self.now}"
 
 

@@ -203,8 +203,8 @@ def test_conditions_and_lists_look_into_no_object() -> None:
     """Nothing in a plan can."""
     found = use("as_anything", when=Condition(ref="a", op="==", value=1))
     assert found == [
-        "DR313 step b refers to ${a}, an object in memory (objects.Thing): no condition can look into it; let the tool "
-        "return what is compared as data"
+        "DR313 step b refers to ${a}, an object in memory (objects.Thing): a condition cannot read it; return "
+        "the compared value as data"
     ]
     assert use("as_anything", when=Condition(ref="a", op="exists")) == []
     [own] = problems(Step(id="a", tool="make", success=Condition(ref="a", op="==", value=1)))

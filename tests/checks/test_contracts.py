@@ -323,7 +323,7 @@ TOOL_DIFFERENCES: Final = {
     "arguments that are gone": (
         _other(_takes_less),
         [
-            "argument times is not there any more",
+            "argument times no longer exists",
             'argument name was {"default":"x","type":"string"}, is {"type":"string"}',
             "argument name was optional, is required",
         ],
@@ -388,7 +388,7 @@ def test_a_tool_that_is_missing_or_not_allowed_is_told() -> None:
     recorded = opening_of(Toolbox([TOOLBOX["add"], TOOLBOX["count"]]))
 
     assert opening_differences(recorded, Policy(), TOOLBOX) == []
-    assert opening_differences(recorded, Policy(), Toolbox([TOOLBOX["add"]])) == ["tool count is not there any more"]
+    assert opening_differences(recorded, Policy(), Toolbox([TOOLBOX["add"]])) == ["tool count no longer exists"]
     assert opening_differences(recorded, Policy(), Toolbox(TOOLBOX, allow=["count"])) == [
         "tool add is not allowed any more"
     ]
@@ -433,9 +433,9 @@ def test_critics_and_executors_are_told() -> None:
 
     assert opening_differences(recorded, Policy(), Toolbox(), ["rubric", "rules"], ["ray", "dask"]) == []
     assert opening_differences(recorded, Policy(), Toolbox(), ["rules", "taste"], []) == [
-        "critic rubric is not there any more",
+        "critic rubric no longer exists",
         "critic taste was not there",
-        "executor ray is not there any more",
+        "executor ray no longer exists",
     ]
 
 

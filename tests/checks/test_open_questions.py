@@ -135,7 +135,7 @@ def test_a_question_names_ten_steps_at_most() -> None:
     found = questions_of(*(SEND | {"id": f"s{number}"} for number in range(1000)))
 
     assert question_text("failure", found["failure"]) == (
-        "s0, s1, s2, s3, s4, s5, s6, s7, s8, s9 and 990 more: what follows when it has failed for good?"
+        "s0, s1, s2, s3, s4, s5, s6, s7, s8, s9 and 990 more: what happens after its final failure?"
     )
     assert question_text("max_seconds", ()) == "policy (max_seconds): how long may a run take?"
 

@@ -185,7 +185,7 @@ async def test_void_question_leaves_the_screen_and_shields_the_next() -> None:
     with anyio.move_on_after(5):
         await asking(ask())
     assert screen.open == 0
-    assert "needs no answer any more" in screen.shown
+    assert "needs no answer now" in screen.shown
 
     asking_at = anyio.current_time()
     assert (await asking(ask())) is not None

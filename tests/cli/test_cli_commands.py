@@ -113,7 +113,7 @@ def test_check_with_a_policy_prints_the_open_questions(shell: Shell, monkeypatch
         assert before.startswith("plan.json: 2 steps, ")
         assert max(map(len, questions.splitlines())) <= width
     assert "  policy (max_seconds): how long may a run take?" in wide.splitlines()
-    assert any(line.endswith("what follows when it has failed for good?") for line in wide.splitlines())
+    assert any(line.endswith("what happens after its final failure?") for line in wide.splitlines())
 
 
 def test_check_as_json_holds_the_open_questions(shell: Shell) -> None:

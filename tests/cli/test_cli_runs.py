@@ -199,7 +199,7 @@ def test_run_that_was_killed_at_its_very_start_is_no_damage(shell: Shell) -> Non
     resumed = shell("resume", "one", *TOOLS)
 
     assert (shell("runs").code, run["stand"], run["is_resumable"]) == (0, "empty", False)
-    assert (resumed.code, "start it anew" in resumed.err) == (2, True)
+    assert (resumed.code, "start it again" in resumed.err) == (2, True)
     assert shell("journal", "verify", "one").code == 0
     assert shell("prune", "one").code == 0
 

@@ -173,7 +173,7 @@ async def test_secrets_are_not_learned() -> None:
     key = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0" * 2
     await recorded.run("r", goal="Use it", planner=Thinker(Plan(steps=[echo("a", key)])))
 
-    assert "looks like a secret" in str(planned_run("r", await recorded.lines("r")))
+    assert "a possible secret" in str(planned_run("r", await recorded.lines("r")))
 
 
 async def test_a_route_is_run_without_a_model(tmp_path: Path) -> None:

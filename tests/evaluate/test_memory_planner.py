@@ -105,7 +105,7 @@ async def test_a_plan_that_others_could_write_to_is_not_stored() -> None:
 
     assert memory.store == {}
     assert memory.asked == 2
-    assert "its planner was shown what others can write" in memory.said[0]
+    assert "its planner had seen data that others can write" in memory.said[0]
 
 
 async def test_a_no_is_not_learned_around() -> None:
@@ -218,5 +218,5 @@ async def test_without_a_trust_boundary_there_is_no_memory() -> None:
         MemoryPlanner(Thinker(), {}, policy=Policy())
     with pytest.raises(ContractError, match="is an object with a method revise"):
         MemoryPlanner(1, {}, policy=SAFE)  # type: ignore[arg-type]
-    with pytest.raises(ContractError, match="first rung"):
+    with pytest.raises(ContractError, match="first in the chain"):
         MemoryPlanner(dagrun.FallbackChain(Thinker(), Thinker()), {}, policy=SAFE)

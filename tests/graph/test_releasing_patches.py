@@ -190,7 +190,7 @@ def test_elements_are_joined_again_when_their_list_is_opened() -> None:
 def test_who_asks_for_it_is_told_which_why_and_how_to_keep_it(halfway: Played) -> None:
     result = StepResults(halfway.graph.nodes)["a"]
 
-    said = r"^what step a gave was released, because nobody needed it .*; name it in the output of the plan"
+    said = r"^what step a gave was released, because no step needed it.*; name it in the output of the plan"
     with pytest.raises(ValueRefused, match=said):
         _ = result.output
     outcome = result.attempts[0].outcome

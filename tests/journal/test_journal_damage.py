@@ -190,8 +190,8 @@ async def test_an_edit_is_noticed(patient: Patient, edit: str) -> None:
         ("digest", 7, "one of records 7 to 12 was changed"),
         ("cut out", 7, "record 7 is missing; the next one is record 13"),
         ("begins later", 1, "record 1 is missing; the next one is record 7"),
-        ("swapped", 7, "another one stands in its place"),
-        ("number 0", 1, "record 0 stands twice, or out of its order"),
+        ("swapped", 7, "was changed or replaced"),
+        ("number 0", 1, "record 0 occurs twice, or out of order"),
         ("cut off", 37, "the records end at 36, and 48 were acknowledged"),
         ("another format", 0, "format 2"),
     ],
@@ -216,7 +216,7 @@ async def test_a_chain_that_was_made_anew_is_noticed_by_the_anchor(patient: Pati
         database.executemany("INSERT INTO records (text, digest, seq) VALUES (?, ?, ?)", anew)
 
     patient.change(replace)
-    with pytest.raises(JournalDamaged, match="made anew"):
+    with pytest.raises(JournalDamaged, match="created again"):
         await patient.journal.read(RUN)
 
 

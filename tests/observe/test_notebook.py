@@ -272,7 +272,7 @@ async def test_display_that_breaks_hurts_no_run(
         result = await dagrun.run(NAP, tools=toolset(), show=True)
 
     assert result.status == "succeeded"
-    assert len(broken.frames) == len([r for r in caplog.records if "not shown any more" in r.getMessage()]) == 1
+    assert len(broken.frames) == len([r for r in caplog.records if "no longer shown" in r.getMessage()]) == 1
 
 
 @pytest.mark.anyio

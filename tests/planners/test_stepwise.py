@@ -298,7 +298,7 @@ async def test_a_step_that_failed_its_review_stops_the_loop_for_a_person(
     assert (result.status, len(model.requests)) == (status, requests)
     if person is not None:
         (asked,) = person.asked
-        assert asked.text == "Step a did not pass its review. Go on?"
+        assert asked.text == "Step a did not pass its review. Continue?"
         assert asked.why == "facts: not supported by any source"
     if status is dagrun.Status.ESCALATED:
         assert "not supported by any source" in result.reason

@@ -151,7 +151,7 @@ DIFFERENT: Final[dict[str, tuple[Mapping[str, Any], str]]] = {
     "another version": ({"tools": _tools(version="2")}, "tool nap: version was 1, is 2"),
     "another effect": ({"tools": _tools(effect="idempotent")}, "tool nap: effect was read, is idempotent"),
     "another limit": ({"tools": _tools(timeout=60.0)}, "tool nap: timeout was none, is 60.0"),
-    "no tool": ({"tools": toolset()[:1]}, "tool echo is not there any more"),
+    "no tool": ({"tools": toolset()[:1]}, "tool echo no longer exists"),
     "another policy": ({"policy": Policy(max_seconds=99.0)}, "policy: max_seconds was none, is 99.0"),
     "a deeper one": (
         {"policy": Policy(retry=RetryRule(max_attempts=7))},
@@ -214,7 +214,7 @@ async def test_a_patch_on_record_that_does_not_pass_any_more_stops_it_before_any
 
     with pytest.raises(CannotResume, match="with these differences") as caught:
         await go_on(journal, allow_differences=True)
-    assert "tool two is not there any more" in caught.value.differences
+    assert "tool two no longer exists" in caught.value.differences
 
 
 async def _takes_two(one: int, two: int = 2) -> int:

@@ -186,7 +186,7 @@ async def test_elements_of_a_list_that_has_to_be_made_again_are_called_again_or_
     world.broken.clear()
 
     if effect == "effectful":
-        with pytest.raises(CannotResume, match=r"called again, as their list has to be made once more: a\[0\];"):
+        with pytest.raises(CannotResume, match=r"called again, as their list must be computed again: a\[0\];"):
             async with dagrun.retry("run", journal=journal, tools=tools):
                 raise AssertionError
     else:

@@ -207,7 +207,7 @@ async def test_a_callback_that_raises_is_dropped_and_the_run_goes_on(caplog: pyt
 
     assert (states(result), len(seen)) == ({"a": "succeeded", "b": "succeeded"}, 3)
     assert isinstance(others[-1], RunEnded)
-    assert "not called any more" in caplog.text
+    assert "no longer called" in caplog.text
 
 
 async def test_a_callback_may_cancel_a_step() -> None:

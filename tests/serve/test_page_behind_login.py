@@ -59,7 +59,7 @@ def test_two_people_with_log_ins_of_the_application(browser: Browser) -> None:
         for name, person in (("ann", ann), ("bob", bob)):
             page = person.new_page()
             page.goto(f"{origin}/runs/")
-            expect(page.locator("h1")).to_contain_text("who are you?")
+            expect(page.locator("h1")).to_contain_text("not authenticated")
             page.goto(f"{origin}/login/ticket-of-{name}")
             page.goto(f"{origin}/runs")
             page.get_by_role("link", name="r1").first.click()

@@ -80,7 +80,7 @@ RUG_PULLS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a new argument": (
         {"inputSchema": {"type": "object", "properties": {"to": {"type": "string"}, "bcc": {"type": "string"}}}},
-        "inputSchema.properties.to.description was 'the address', is not there any more (and 2 more)",
+        "inputSchema.properties.to.description was 'the address', no longer exists (and 2 more)",
     ),
     "an output schema": (
         {"outputSchema": {"type": "object"}},
@@ -171,7 +171,7 @@ async def test_a_resumed_run_sees_that_a_tool_has_changed(tmp_path: Path) -> Non
     async with dagrun.mcp_tools({"mail": other}, pins=lock) as tools:
         with pytest.raises(dagrun.CannotResume, match=r"tool mail\.send has changed since it was pinned: description"):
             await resumed(tools)
-        with pytest.raises(dagrun.CannotResume, match=r"does not pass any more\n  DR221 steps\[0\]"):
+        with pytest.raises(dagrun.CannotResume, match=r"no longer passes\n  DR221 steps\[0\]"):
             await resumed(tools, allow_differences=True)
 
 
@@ -184,11 +184,11 @@ async def test_all_differences_are_listed(tmp_path: Path) -> None:
         nothing = lock.differences([])
         everything = LockFile(lock.path).differences(servers.offers)
     assert [(one.tool, one.place, one.sentence) for one in found] == [
-        ("look", "", "is not there any more"),
+        ("look", "", "no longer exists"),
         ("send", "description", "was 'Send a mail to one address.', is 'D'"),
         ("send", "title", "was not there, is 'S'"),
     ]
-    assert [(one.server, one.tool, one.sentence) for one in nothing] == [("mail", "", "is not there any more")]
+    assert [(one.server, one.tool, one.sentence) for one in nothing] == [("mail", "", "no longer exists")]
     assert [(one.tool, one.sentence) for one in everything] == [("", "is new"), ("send", "is new")]
 
 

@@ -185,7 +185,7 @@ def _way_facts(look: _Look, tool: AnyTool, references: list[Reference], bad: int
     if guilty:
         what, way = ", ".join(map(str, guilty[:_MOST_NAMES])), way_of(look, guilty[0], bad)
     else:
-        what, way = "what its author wrote", _listed(rules.names_of(bad))
+        what, way = "the text of its author", _listed(rules.names_of(bad))
     which = (
         "others can write" if bad & rules.untrusted else "must not leave" if bad & rules.private else "it does not take"
     )

@@ -58,7 +58,7 @@ class Records(ABC):
 
         Raises:
             RunNotFound: There is no such run.
-            JournalDamaged: The record is not what was written.
+            JournalDamaged: The record was changed or damaged.
             JournalFailed: The record cannot be read.
         """
 
@@ -152,7 +152,7 @@ class Records(ABC):
         Raises:
             BadInput: The run was ended before its first record.
             RunNotFound: There is no such run.
-            JournalDamaged: The record is not what was written.
+            JournalDamaged: The record was changed or damaged.
             JournalFailed: The record cannot be read.
         """
         return self._replay(run_id)
@@ -213,7 +213,7 @@ class Records(ABC):
 
         lines = self.lines(run_id)
         if not lines:
-            raise BadInput(f"run {run_id} was ended before its first record, so nothing is known of it: start it anew")
+            raise BadInput(f"run {run_id} was ended before its first record, so nothing is known of it: start it again")
         return replayed(run_id, change(events_of(run_id, lines, unseal)))
 
 

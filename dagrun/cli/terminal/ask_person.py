@@ -122,7 +122,7 @@ class TerminalApprover:
             self._was_void = False
         finally:
             if self._was_void:
-                write("\n(This needs no answer any more.)\n")
+                write("\n(This needs no answer now.)\n")
         return replace(answer, by=self._by) if answer is not None else None
 
 

@@ -225,7 +225,7 @@ class ReconcileReply(_Part):
     def _one_reply(self) -> ReconcileReply:
         said = ["applied" in self.model_fields_set, self.not_applied, self.unknown].count(True)
         if said != (self.takes != FOREVER):
-            raise ValueError("a call in doubt is one of applied, not_applied and unknown, or takes forever")
+            raise ValueError("an unresolved call is one of applied, not_applied and unknown, or takes forever")
         return self
 
 

@@ -49,7 +49,7 @@ _MAKERS: Final[Mapping[str, Callable[[str], BaseException]]] = {
     "timeout": lambda text: TimeoutError(text or "the service has not answered in time"),
     "connection": lambda text: ConnectionError(text or "the connection was lost"),
     "permission": lambda text: ToolError(text or "that is not allowed", permission=True),
-    "unreachable": lambda text: ToolError(text or "it cannot be reached any more", unreachable=True),
+    "unreachable": lambda text: ToolError(text or "it can no longer be reached", unreachable=True),
     "missing_input": _missing,
     "exception": _exception,
     "dies": lambda text: WorkerDied(text or "the process of the call has died"),

@@ -201,7 +201,7 @@ def _changed_bystanders(good: CaseRun, bad: CaseRun, hit: set[str]) -> Iterator[
             continue
         other = now.nodes.get(node.id)
         if other is None or other.is_gone:
-            yield f"step {node.id}, which has nothing to do with the fault, is not there any more"
+            yield f"step {node.id}, which has nothing to do with the fault, no longer exists"
         elif other.state is not node.state:
             yield f"step {node.id}, which has nothing to do with the fault, is {other.state}, not {node.state}"
         elif is_free and _ended(other) > _ended(node) + _LATER:

@@ -146,7 +146,7 @@ class RecordedRequest:
 
     @property
     def has_failed_amid(self) -> bool:
-        """Whether the planner could not go on amid the first plan, and was not asked again."""
+        """Whether the planner could not continue amid the first plan, and was not asked again."""
         return self.is_draft and bool(self.edits) and (self.result == "failed" or (self.is_cut and self.kind != ""))
 
     def _last(self) -> dict[str, Any]:
@@ -332,7 +332,7 @@ class RequestReader:
         elif isinstance(event, events.DraftEnded) or "" in event.steps:
             # It is opened by what is known of it, which is nothing if the run was stopped meanwhile.
             request, self._first = self._first or RecordedRequest((), life=self._life), None
-        elif event.calls and self._first is not None:  # the goal has changed meanwhile, and is asked about anew
+        elif event.calls and self._first is not None:  # the goal has changed since, and is asked about anew
             request, self._first = self._first, None
         else:
             request = None  # the planner was not asked

@@ -68,7 +68,7 @@ class MemoryPlanner:
         must_be_planner(inner, "inner")
         if hasattr(inner, "rungs"):
             raise ContractError(
-                "a ladder cannot be the inner planner: put the MemoryPlanner into it, as its first rung"
+                "a fallback chain cannot be the inner planner: put the MemoryPlanner first in the chain"
             )
         if policy.flow is None:
             raise ContractError(
@@ -225,7 +225,7 @@ def _fault(past: Replayed, policy: str) -> str:
         return "the run had another policy"
     if others := written_by_others(past.graph):
         sources = sorted({name for names in others.values() for name in names})
-        return f"its planner was shown what others can write ({', '.join(sources)})"
+        return f"its planner had seen data that others can write ({', '.join(sources)})"
     answers = [event.answer for event in past.events if isinstance(event, QuestionAnswered)]
     if any(answer is not None and answer.choice not in ("approve", "took_effect") for answer in answers):
         return "a person said no"

@@ -93,7 +93,7 @@ def _planned(run_id: str, events: Sequence[Json]) -> PlannedRun | str:
     goal = next(event["goal"] for event in events if event["event"] == "DraftStarted")
     shown = [goal, list(steps), output]
     if not steps or Redactor(NO_SECRETS, tuple(opening["policy"].get("redact") or ())).value(shown) != shown:
-        return "its plan or its goal holds what looks like a secret, or personal data" if steps else "it has no steps"
+        return "its plan or its goal holds a possible secret, or personal data" if steps else "it has no steps"
     if any("redacted" in event for event in events):
         return "its record was redacted"
     contracts = {step["tool"]: opening["tools"][step["tool"]] for step in steps}

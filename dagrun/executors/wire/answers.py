@@ -40,7 +40,7 @@ async def answer_of(
         ResultRefused: A message is too large.
         StillRunning: The call was told to stop, and has not ended within its grace period.
         WorkerDied: A message is not valid.
-        WorkerLost: The other side cannot be reached any more, or has stopped the call by itself. Once the call is
+        WorkerLost: The other side can no longer be reached, or has stopped the call by itself. Once the call is
             cancelled, no error of the way takes the place of the cancellation, so that nobody makes the call again.
     """
     import anyio

@@ -194,7 +194,7 @@ class FreezeValidation:
             differing[one] = sorted(name for name in names if mine.get(name) != theirs.get(name))
         nearest = min(differing, key=lambda one: len(differing[one]))
         if not (fields := differing[nearest]):
-            return f"its fallback is not that of {nearest}"
+            return f"its fallback differs from {nearest}'s"
         return f"{' and '.join(fields[:3])} {'differ' if len(fields) > 1 else 'differs'} from that of {nearest}"
 
     # Effects ----------------------------------------------------------------------------------------------

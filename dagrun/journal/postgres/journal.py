@@ -141,7 +141,7 @@ class PostgresJournal(Readable):
         Raises:
             RunNotFound: There is no run of this name.
             RunHeld: Another process holds the run, and *steal* is false.
-            JournalDamaged: The records are not what was written.
+            JournalDamaged: The records were changed or damaged.
             JournalFailed: The record cannot be written.
         """
         return await self._run_log(run_id, partial(self._open, run_id, token_hex(16), steal))
@@ -151,7 +151,7 @@ class PostgresJournal(Readable):
 
         Raises:
             RunNotFound: There is no run of this name.
-            JournalDamaged: The records are not what was written.
+            JournalDamaged: The records were changed or damaged.
             JournalFailed: The records cannot be read.
         """
         return await self._ask(partial(self._read, run_id))
@@ -404,7 +404,7 @@ class PostgresJournal(Readable):
         """Return the records of a run whose row is locked, for a new owner.
 
         Raises:
-            JournalDamaged: The records are not what was written.
+            JournalDamaged: The records were changed or damaged.
         """
         mark = await self._mark(claim.run_id)
         if mark is not None and mark.token >= claim.token:
@@ -449,7 +449,7 @@ class PostgresJournal(Readable):
         """Return the records, compared with the row of the run and with the anchor.
 
         Raises:
-            JournalDamaged: The records are not what was written.
+            JournalDamaged: The records were changed or damaged.
         """
         run_id = row["run_id"]
         rows = await connection.fetch(self._sql.records, row["number"])

@@ -287,7 +287,7 @@ def fault_of_end(run_id: str, lines: Sequence[Line], seq: int, digest: str) -> C
         return ChainFault(len(lines) + 1, f"the records end at {len(lines)}, and {seq} were written: the last are lost")
     if len(lines) > seq:
         return ChainFault(
-            seq + 1, f"{seq} records were written, and there are {len(lines)}: somebody else has added some"
+            seq + 1, f"{seq} records were written, and there are {len(lines)}: another process has added some"
         )
     if digest != (lines[-1].digest if lines else Chain(run_id).digest):
         return ChainFault(seq, "the last record is not the one that the row of the run knows")

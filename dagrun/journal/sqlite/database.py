@@ -151,7 +151,7 @@ def reading(run_id: str, path: Path) -> Iterator[None]:
     """Turn a read error of SQLite into one that tells damaged records from an unreachable file.
 
     Raises:
-        JournalDamaged: The database is not what was written.
+        JournalDamaged: The database was changed or damaged.
         JournalFailed: The database cannot be read.
     """
     try:
@@ -161,7 +161,7 @@ def reading(run_id: str, path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         if _is_of_the_place(error):
             raise JournalFailed(f"cannot read {path}: {_why(error)}") from error
-        raise JournalDamaged(run_id, 0, f"the database is not what was written: {error}") from error
+        raise JournalDamaged(run_id, 0, f"the database was changed or damaged: {error}") from error
 
 
 @contextmanager

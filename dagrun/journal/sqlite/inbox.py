@@ -33,7 +33,7 @@ def post(paths: RunPaths, text: bytes) -> None:
     check_letter(text)
     check_folder(paths.folder)
     check_folder(paths.inbox)
-    with as_failure(f"cannot leave a letter in {paths.inbox}"), _alone(paths.inbox):
+    with as_failure(f"cannot leave a message in {paths.inbox}"), _alone(paths.inbox):
         there = (_read(paths.inbox / name) for name in os.listdir(paths.inbox) if _NAME.fullmatch(name))
         check_first(text, filter(None, there))
         name = f"{time.time_ns():020d}-{secrets.token_hex(8)}.json"

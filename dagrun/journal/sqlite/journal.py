@@ -83,7 +83,7 @@ class SQLiteJournal(Readable):
         Raises:
             RunNotFound: There is no run of this name.
             RunHeld: Another process holds the run, and *steal* is false.
-            JournalDamaged: The records are not what was written.
+            JournalDamaged: The records were changed or damaged.
             JournalFailed: The record cannot be written.
         """
         return await self._run_log(partial(self._open, run_id, steal=steal))
@@ -93,7 +93,7 @@ class SQLiteJournal(Readable):
 
         Raises:
             RunNotFound: There is no run of this name.
-            JournalDamaged: The records are not what was written.
+            JournalDamaged: The records were changed or damaged.
             JournalFailed: The records cannot be read.
         """
         return await anyio.to_thread.run_sync(read_lines, self._folder, run_id, self._busy_seconds)
@@ -103,7 +103,7 @@ class SQLiteJournal(Readable):
 
         Raises:
             RunNotFound: There is no run of this name.
-            JournalDamaged: The database is not what was written.
+            JournalDamaged: The database was changed or damaged.
             JournalFailed: The records cannot be read.
         """
         return await self._news.rows_after(self._find(run_id), seq)

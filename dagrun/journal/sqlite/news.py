@@ -52,7 +52,7 @@ class NewRecords:
         """Return the records of a run after record *seq*.
 
         Raises:
-            JournalDamaged: The database is not what was written.
+            JournalDamaged: The database was changed or damaged.
             JournalFailed: The records cannot be read.
         """
         # Before the records are read: what is written meanwhile is found by the next call.

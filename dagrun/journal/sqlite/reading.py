@@ -40,7 +40,7 @@ def read_lines(folder: Path, run_id: str, busy_seconds: float) -> list[Line]:
 
     Raises:
         RunNotFound: There is no run of this name.
-        JournalDamaged: The records are not what was written.
+        JournalDamaged: The records were changed or damaged.
         JournalFailed: The records cannot be read.
     """
     paths = find_run(folder, run_id)
@@ -61,7 +61,7 @@ def first_text(folder: Path, run_id: str, busy_seconds: float) -> bytes:
 
     Raises:
         RunNotFound: There is no run of this name.
-        JournalDamaged: The database is not what was written.
+        JournalDamaged: The database was changed or damaged.
         JournalFailed: The records cannot be read.
     """
     paths = find_run(folder, run_id)
@@ -79,7 +79,7 @@ def verified(run_id: str, connection: sqlite3.Connection, mark: anchor.AnchorMar
     """Return the records, compared with the anchor.
 
     Raises:
-        JournalDamaged: The records are not what was written.
+        JournalDamaged: The records were changed or damaged.
     """
     lines, fault = database.records(run_id, connection)
     fault = fault or anchor.check(lines, mark)

@@ -218,7 +218,7 @@ def events_of(run_id: str, lines: Sequence[Line], unseal: Callable[[str], bytes]
             raise JournalDamaged(run_id, line.seq, f"it says that it is record {event.seq}")
         decoded.append(event)
     if not decoded:
-        raise RunNotFound(f"run {run_id} was killed before its first record was written; start it anew")
+        raise RunNotFound(f"run {run_id} was killed before its first record was written; start it again")
     if not isinstance(decoded[0], RunStarted) or decoded[0].opening is None:
         raise JournalDamaged(run_id, 1, "the first record does not say what the run was opened with")
     return decoded

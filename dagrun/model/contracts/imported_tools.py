@@ -56,7 +56,7 @@ def import_fault(tool: Tool[..., Any], *, is_child: bool) -> str:
     function = tool.function
     module, name = function.__module__, function.__qualname__
     if not tool.is_importable:
-        return "it is made of a schema, and runs only as a coroutine of the host"
+        return "it was made from a schema, and runs only as a coroutine of the host"
     if module == "__main__":
         if not is_child:
             return "it is defined in the program or the notebook itself; move it to a module"

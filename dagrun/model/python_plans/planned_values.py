@@ -263,5 +263,5 @@ def _value_of(root: str, path: str) -> PlannedValue:
         return PlannedValue(root, place, {})
     step = _steps.get(int(root))
     if step is None:
-        raise ContractError("a text names a step that no variable holds any more; keep the step until the plan is made")
+        raise ContractError("a text refers to a step that no variable holds; keep the step until the plan is made")
     return PlannedValue(step, place, step._schema) if place else step

@@ -228,7 +228,7 @@ class Secrets(Mapping[str, frozenset[str] | None]):
         return shorten(f"Secrets({', '.join(self._tools)})", 1200)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("secrets are not pickled; register them anew where they are needed")
+        raise TypeError("secrets are not pickled; register them again where they are needed")
 
 
 def secrets_from(given: Secrets | Mapping[str, AnySecret] | None) -> Secrets:

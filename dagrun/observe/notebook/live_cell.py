@@ -139,7 +139,7 @@ class LiveCell:
             try:
                 where.put(self._frame(is_last=is_last))
             except Exception:  # noqa: BLE001  (a display must not break the run that it shows)
-                _LOG.exception("the run %s is not shown any more", self._run.id)
+                _LOG.exception("the run %s is no longer shown", self._run.id)
                 self._screen = None
         return time.process_time() - began
 

@@ -258,7 +258,7 @@
     const waits = step.waits.map(([reason, from, to, limit]) =>
       el("li", {}, `${took((to ?? data.at) - from)} ${data.waits[reason]}${limit ? ` (${limit} was full)` : ""}, from ${took(from)}`));
     const facts = [step.tool, step.effect, step.gone ? `left the plan in revision ${step.gone}` : "", step.revision ? `came with revision ${step.revision}` : "",
-      step.on_path ? "on the critical path" : "", step.is_default ? "its default stands in" : "", step.after_wave ? "after the wave before it" : ""];
+      step.on_path ? "on the critical path" : "", step.is_default ? "its default is used" : "", step.after_wave ? "after the wave before it" : ""];
     const copy = el("button", {type: "button", onclick: () => navigator.clipboard?.writeText(JSON.stringify({...step, text: undefined}, null, 2))
       .then(() => { copy.textContent = "copied"; })}, "copy as JSON");
     drawer.replaceChildren(...[

@@ -82,9 +82,7 @@ def cut_off(run: View) -> Markup | None:
     if run["stand"] != "interrupted":
         return None
     running = run["counts"].get("running", 0)
-    what = (
-        "It was suspended. " if run["status"] is not None else "The record ends here, and nobody carries the run out. "
-    )
+    what = "It was suspended. " if run["status"] is not None else "The record ends here, and no process runs it. "
     what += f"{counted(running, 'step')} {'were' if running != 1 else 'was'} running. " if running else ""
     return tag("p", what, "To go on: ", tag("code", shlex.join(["dagrun", "resume", run["id"]])), class_="reason")
 
@@ -255,7 +253,7 @@ _RECOVERY: Final = {
     "replan": "The planner was asked",
     "give_up": "Given up",
     "skip": "Skipped, as the plan says",
-    "default": "The default stands in",
+    "default": "The default is used",
     "ask": "A person was asked",
     "escalate": "Handed to people",
     "stop": "The run was stopped",
@@ -344,7 +342,7 @@ def _change(change: View, view: View) -> Markup:
         tag("summary", head),
         tag("p", f"Why: {change['reason']}") if change["reason"] else None,
         diff,
-        _ran(change["ran_on"], "ran on meanwhile without a break", view),
+        _ran(change["ran_on"], "ran on without a break", view),
         _ran(change["started_meanwhile"], "started meanwhile", view),
         _ran(change["ended_meanwhile"], "succeeded meanwhile", view),
         id=f"revision-{number}",

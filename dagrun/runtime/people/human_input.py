@@ -343,7 +343,7 @@ class HumanInput:
         question = waiter.question
         if question is not None and self._is_open(question):
             state = State.READY if question.step and goes_on() else None
-            self._record.answer(question, None, state, "nobody waits for the answer any more")
+            self._record.answer(question, None, state, "no step waits for the answer")
             self.forget(question.id)
             self._up.on_external_change()
 

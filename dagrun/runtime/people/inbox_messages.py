@@ -82,7 +82,7 @@ class MessagesFromJournal:
             try:
                 await self._read()
             except* JournalError as error:  # if nothing can be written either, the run log reports that
-                _LOG.warning("letters to the run cannot be read any more: %s", error.exceptions[0])
+                _LOG.warning("the inbox of the run cannot be read: %s", error.exceptions[0])
                 self._waiting.clear()
                 self._look_up()
 
@@ -111,7 +111,7 @@ class MessagesFromJournal:
         try:
             content = read_letter(letter.text)
         except ValidationError as error:
-            _LOG.warning("a letter to the run was thrown away: %s", explain(error))
+            _LOG.warning("a message in the inbox of the run was discarded: %s", explain(error))
             await self._run_log.discard(letter.id)
             return
         if not self._proves_sender(content.key):
@@ -129,8 +129,8 @@ class MessagesFromJournal:
         if not self._has_warned:  # once: a process that can write letters must not be able to fill the log
             self._has_warned = True
             _LOG.warning(
-                "a letter to the run was ignored: it does not carry the answer key of the run, so a tool or another"
-                " program may have written it; answer with dagrun approve or dagrun answer"
+                "a message in the inbox of the run was ignored: it does not carry the answer key of the run, so a tool "
+                "or another program may have written it; answer with dagrun approve or dagrun answer"
             )
         return False
 

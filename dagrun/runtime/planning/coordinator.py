@@ -250,7 +250,7 @@ class Coordinator:
             near = Near("seconds", now, seconds)
         if near is None:
             return ""
-        return f"the ceiling of {near.limit:g} {near.ceiling} is nearly spent, so the plan is not changed any more"
+        return f"the ceiling of {near.limit:g} {near.ceiling} is nearly spent, so the plan is no longer changed"
 
     # One request ------------------------------------------------------------------------------------------
 
@@ -290,7 +290,7 @@ class Coordinator:
             return  # the end of the run has closed the request
         wanted = request.triggers[0].kind if request.triggers[0].kind in _WANTS_PLAN else None
         if wanted is not None and result not in ("applied", "unchanged") and self._still_open(request):
-            what = "there is no plan" if wanted is TriggerKind.GOAL_GIVEN else "the planner could not go on"
+            what = "there is no plan" if wanted is TriggerKind.GOAL_GIVEN else "the planner could not continue"
             self._stop(status, f"{what}: {reason}")
             return
         over = self._still_open(request)
@@ -343,7 +343,7 @@ class Coordinator:
             if patch is None or checked is None:
                 self._refuse(request, patch, (*told.left_out, *problems))
             elif not checked.edits and not checked.changes_output:
-                raise Over("unchanged", "what was to be changed has succeeded meanwhile")
+                raise Over("unchanged", "the step to change has succeeded since")
             else:
                 return checked, patch, told, is_agreed
 
@@ -387,9 +387,9 @@ class Coordinator:
             Over: It does not.
         """
         if not self._still_open(request):  # if the run has ended, nothing is
-            raise Over("unchanged", "the goal has changed once more meanwhile")
+            raise Over("unchanged", "the goal has changed again since")
         if all(step != GOAL and self._graph.nodes[step].is_gone for step in request.steps):
-            raise Over("unchanged", "a splice of the host has repaired it meanwhile")
+            raise Over("unchanged", "a patch of the host has repaired it since")
 
     def _tell(self, request: PlannerRequest, told: _Told) -> Brief:
         """Make the brief for a call of the planner, and keep which steps had succeeded: the graph changes meanwhile."""

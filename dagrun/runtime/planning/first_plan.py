@@ -149,7 +149,7 @@ class FirstPlan:
                 self._record.end_draft("applied", f"{count} step{'s' * (count != 1)}", calls=request.calls, more=more)
                 self.leave_if_plan_only()
         if self._graph.is_drafting:
-            self._record.end_draft("stopped", "the goal has changed meanwhile", calls=request.calls)
+            self._record.end_draft("stopped", "the goal has changed since", calls=request.calls)
         return None
 
     def abandon_draft(self) -> None:

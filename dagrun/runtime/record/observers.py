@@ -92,7 +92,7 @@ class Callback:
                 if self._function is not None:
                     self._function(event)
         except Exception:  # noqa: BLE001  (an observer must not break the run that it watches)
-            _LOG.exception("on_event raised, and is not called any more")
+            _LOG.exception("on_event raised, and is no longer called")
             self._function = None
 
     def close(self) -> None:

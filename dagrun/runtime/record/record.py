@@ -532,7 +532,7 @@ class Record(EventLog):
         pauses = PAUSE in self.graph.kept.get(node.id, ())
         about = [q for q in self.graph.questions.values() if q.step == node.id]
         for question in [q for q in about if not (pauses and q.kind is Asked.PAUSE)]:
-            self.answer(question, None, reason="nobody needs to answer any more")
+            self.answer(question, None, reason="no answer is needed now")
             self._up.forget(question.id)
 
     # for_each ---------------------------------------------------------------------------------------------

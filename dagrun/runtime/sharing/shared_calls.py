@@ -109,7 +109,7 @@ class OwnAttempts(AttemptRunner):
 
 
 async def _ask_nobody(text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
-    raise ToolError("a call that several steps may share asks nobody; let its tool have neither cache nor batch")
+    raise ToolError("a shared call cannot ask a person; declare neither cache nor batch on its tool")
 
 
 class SharedCalls:

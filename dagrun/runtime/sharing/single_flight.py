@@ -12,7 +12,7 @@ from dagrun.model.outcome import Outcome, State
 from dagrun.runtime.backend import is_being_cancelled
 from dagrun.runtime.live_attempt import LiveAttempt
 
-NOBODY: Final = "no step waits for it any more"
+NOBODY: Final = "no step waits for it"
 
 
 def _nothing() -> None:

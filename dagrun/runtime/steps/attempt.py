@@ -423,7 +423,7 @@ class AttemptRunner:
 
     def _foreign_cancellation(self, live: LiveAttempt, error: BaseException) -> Outcome:
         if live.is_fresh:
-            text = "it was cancelled, and nobody had asked for that but itself"
+            text = "it was cancelled, but only by itself"
             return self._failed(live, State.FAILED, with_error(Failure(ErrorKind.FOREIGN_CANCELLATION, text), error))
         text = "a cancellation hit it that a step before it had left behind"
         return self._failed(live, State.FAILED, Failure(ErrorKind.STRAY_CANCELLATION, text))
@@ -531,7 +531,7 @@ async def _ask(
 
 async def _ask_nobody(text: str, schema: Mapping[str, Any] | None, about: Any) -> Answer | None:
     # Returning `None` would look like a question without an answer; the first call can ask.
-    raise ToolError("a second call beside a slow one asks nobody")
+    raise ToolError("a hedged call cannot ask a person")
 
 
 def idempotency_key(run_id: str, step: str, tool: str, generation: int = 0) -> str:

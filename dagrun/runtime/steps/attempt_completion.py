@@ -374,7 +374,7 @@ class AttemptCompletion:
         """Record the end of an attempt that ended with the process that made it.
 
         Args:
-            live: The slot of the attempt, made anew.
+            live: The slot of the attempt, newly made.
             stopped: Why the run is being ended early, if it is. Else the caller does what follows: that may end the
                 run, and all such ends must be on record before.
         """

@@ -213,7 +213,7 @@ export class RunPage {
     const open = this.view.questions.filter(isOpen), ids = open.map((q) => q.id).join(), there = () => [...this.open.querySelectorAll("[data-question]")];
     for (const element of there().filter((e) => !open.some((q) => q.id === e.dataset.question))) {
       const done = this.view.questions.find((q) => q.id === element.dataset.question);
-      fill(element, make("p", done?.answer ? `${done.answer.choice} by ${done.answer.by || "somebody"}: ${done.text}` : `not open any more: ${done?.why_void ?? ""}`));
+      fill(element, make("p", done?.answer ? `${done.answer.choice} by ${done.answer.by || "somebody"}: ${done.text}` : `closed: ${done?.why_void ?? ""}`));
       element.removeAttribute("data-question");
       element.classList.add("done");
     }
@@ -230,7 +230,7 @@ export class RunPage {
     const shown = this.view.revisions.filter((r) => !r.is_draft), names = (ns) => ns.map((n) => this.view.steps[n]?.id).join(", ");
     fill(this.changes, ...(shown.length ? [make("h2", "Changes of the plan"), ...shown.map((r) => make("details", { id: `revision-${r.number}` },
       make("summary", `at ${span(r.at)}, by the ${r.origin}: ${r.reason || r.did}`), diff(r.diff),
-      r.ran_on.length ? make("p.soft", `ran on meanwhile: ${names(r.ran_on)}`) : null))] : []));
+      r.ran_on.length ? make("p.soft", `ran on: ${names(r.ran_on)}`) : null))] : []));
   }
 
   // One step -------------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ class Interrupted(Record):
 
     def void(self, node: Node) -> None:
         for question in [q for q in self.graph.questions.values() if q.step == node.id]:
-            self.answer(question, None, reason="nobody needs to answer any more")
+            self.answer(question, None, reason="no answer is needed now")
             self._up.forget(question.id)
 
 

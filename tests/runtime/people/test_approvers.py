@@ -1,4 +1,4 @@
-"""Approvers: whatever they do, only a clear answer counts; and questions that nobody needs to answer any more."""
+"""Approvers: whatever they do, only a clear answer counts; and questions that no answer is needed now."""
 
 from __future__ import annotations
 

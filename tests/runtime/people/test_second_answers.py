@@ -115,5 +115,5 @@ async def test_an_answer_to_a_question_that_has_become_void_is_refused() -> None
     async with _awake(journal) as (run, question):
         run.cancel("p")
         await anyio.sleep(1)
-        with pytest.raises(AnswerRefused, match="it needs no answer any more"):
+        with pytest.raises(AnswerRefused, match="it needs no answer now"):
             await leave_answer(journal, RUN, question.id, YES)

@@ -434,7 +434,7 @@ async def test_a_planner_that_cannot_go_on_fails_the_run() -> None:
     result = await run(planner)
 
     assert (result.status, states(result)) == (Status.FAILED, {"a": "succeeded"})
-    assert result.reason == "the planner could not go on: the planner cannot: no tool for that"
+    assert result.reason == "the planner could not continue: the planner cannot: no tool for that"
 
 
 # The faces -----------------------------------------------------------------------------------------------------------

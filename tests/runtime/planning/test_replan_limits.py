@@ -109,7 +109,7 @@ async def test_a_ceiling_that_is_nearly_spent_stops_replanning(ceilings: dict[st
 
     assert len(planner.briefs) == asked
     if not asked:
-        assert result.reason.endswith("the ceiling of 4 attempts is nearly spent, so the plan is not changed any more")
+        assert result.reason.endswith("the ceiling of 4 attempts is nearly spent, so the plan is no longer changed")
 
 
 # Repairs ----------------------------------------------------------------------------------------------------

@@ -279,7 +279,7 @@ async def test_a_shared_call_asks_nobody() -> None:
     result = await dagrun.run(Plan(steps=(Step(id="a", tool="ask"),)), tools=[tool])
 
     assert result.steps["a"].failure is not None
-    assert "asks nobody; let its tool have neither cache nor batch" in result.steps["a"].failure.message
+    assert "cannot ask a person; declare neither cache nor batch" in result.steps["a"].failure.message
 
 
 async def test_progress_and_surprise_reach_who_waits() -> None:

@@ -316,7 +316,7 @@ async def test_near_a_ceiling_the_plan_is_not_changed_any_more(limits: dict[str,
     )  # fmt: skip
 
     assert (result.replans, states(result)["bad"], len(_nears(seen))) == (0, "failed", 1)
-    assert "is nearly spent, so the plan is not changed any more" in result.reason
+    assert "is nearly spent, so the plan is no longer changed" in result.reason
 
 
 async def test_nothing_is_saved_once_the_run_is_being_stopped() -> None:

@@ -34,7 +34,7 @@ async def test_a_second_call_asks_nobody() -> None:
 
     assert person.asked == []
     assert (played.result.output, played.result.makespan) == ("first", near(5.0))
-    assert played.hedge().fault == "a second call beside a slow one asks nobody"
+    assert played.hedge().fault == "a hedged call cannot ask a person"
 
 
 async def test_a_call_that_waits_for_a_person_gets_none() -> None:

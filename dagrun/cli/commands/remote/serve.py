@@ -27,7 +27,7 @@ def serve(**flags: Any) -> int:
       dagrun serve --host 0.0.0.0 --allow-host runs.example.org
 
     Exit codes: 0 after Ctrl-C, 2 if the port is in use.
-    The token of the page is made anew each time; DAGRUN_PAGE_TOKEN sets it.
+    The page has a new token each time; DAGRUN_PAGE_TOKEN sets it.
     """
     import anyio
 
