@@ -376,3 +376,24 @@ def must_be(name: str, value: object, types: tuple[type, ...], wanted: str) -> N
     """
     if not isinstance(value, types):
         raise ContractError(f"{name} must be {wanted}; got {type(value).__name__}")
+
+
+# What takes as long to read and check as a step:
+_BYTES_OF_A_STEP: Final = 100
+_EDGES_OF_A_STEP: Final = 50
+
+
+def steps_to_check(plan: AnyPlan | None) -> int:
+    """Return how many steps of *plan* are to be checked, or how many take as long; 0 if that is not known."""
+    match plan:
+        case Plan():
+            return max(len(plan.steps), sum(len(step.depends_on) for step in plan.steps) // _EDGES_OF_A_STEP)
+        case str() | bytes():
+            return len(plan) // _BYTES_OF_A_STEP
+        case Path():
+            try:
+                return plan.stat().st_size // _BYTES_OF_A_STEP
+            except (OSError, ValueError):
+                return 0  # reading it will tell the error
+        case _:
+            return 0

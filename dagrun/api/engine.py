@@ -16,7 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from dagrun.api import preloading
-from dagrun.api.checking import AnyPlan, CheckedPlans, check, first_plan, with_executors
+from dagrun.api.checking import AnyPlan, CheckedPlans, check, first_plan, steps_to_check, with_executors
 from dagrun.api.learned_durations import LearnedDurations
 from dagrun.api.options import ResumeOptions, RetryOptions, lists_options, run_options
 from dagrun.api.record_opening import (
@@ -44,7 +44,7 @@ from dagrun.model.tracing import RunFacts, RunTracer, Traces
 from dagrun.model.value import Stored, encode, to_json
 from dagrun.presenters import face
 from dagrun.runtime.artifacts import ArtifactFolder
-from dagrun.runtime.large_plans import MANY, aside, full_collections_put_off, weight_of
+from dagrun.runtime.backend import off_loop
 from dagrun.runtime.record.observers import Callback
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
@@ -151,8 +151,7 @@ class Engine:
     @lists_options(RunOptions)
     def start(self, plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> AbstractAsyncContextManager[Run]:
         """Run a plan in this engine; see `dagrun.start`."""
-        opened, steps = self._open(plan, run_options(self._with_deps(options))), weight_of(plan)
-        return opened if steps < MANY else _unhurried(opened, steps)
+        return self._open(plan, run_options(self._with_deps(options)))
 
     @lists_options(RunOptions)
     async def run(self, plan: AnyPlan | None = None, **options: Unpack[RunOptions]) -> RunResult:
@@ -224,7 +223,7 @@ class Engine:
             )
             await build_large(setup)
             running = Run(setup)
-            await aside(len(past.events), partial(past.fold, running))
+            await off_loop(len(past.events), partial(past.fold, running))
             resumed = partial(past.resumed, traceparent="" if tracer is None else tracer.traceparent)
             begin = partial(running.resume, last=past.last, resumed=resumed)
             async with (
@@ -256,7 +255,8 @@ class Engine:
         self._must_be_open()
         context = self._context()
         named = self._executors.named(options["executors"])
-        checked = await aside(_to_check(plan), partial(first_plan, options, plan, self.policy, named, self._checked))
+        check_it = partial(first_plan, options, plan, self.policy, named, self._checked)
+        checked = await off_loop(steps_to_check(plan), check_it)
         run_id = options["run_id"] or token_hex(16)
         inputs = stored_inputs(options["inputs"] or {}, checked.policy.max_argument_bytes)
         if name := checked.secrets.found_in(to_json(inputs).decode()):
@@ -329,11 +329,6 @@ class Engine:
         return context
 
 
-def _to_check(plan: AnyPlan | None) -> int:
-    """Return how many steps must be checked, or a number that takes as long."""
-    return 0 if isinstance(plan, CheckedPlan) else weight_of(plan)
-
-
 def stored_inputs(inputs: Inputs, limit: int) -> Stored:
     """Return the inputs of a run as its record has them.
 
@@ -348,14 +343,6 @@ def stored_inputs(inputs: Inputs, limit: int) -> Stored:
         raise ValueRefused(f"inputs: {error}; the ceiling is max_argument_bytes of the policy") from error
     except ValueRefused as error:
         raise ValueRefused(f"inputs: {error}") from error
-
-
-@asynccontextmanager
-async def _unhurried(opened: AbstractAsyncContextManager[Run], steps: int) -> AsyncIterator[Run]:
-    """Open a run of *steps* steps, and put off full garbage collections until it is closed."""
-    with full_collections_put_off(steps):
-        async with opened as running:
-            yield running
 
 
 def _recorded(

@@ -10,7 +10,7 @@ from dagrun.errors import shorten
 from dagrun.model.outcome import State, Status
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as there is one for each step that did not succeed
 class Ended:
     """The end of a step, as far as the status of the run depends on it."""
 

@@ -104,8 +104,8 @@ class Run:
     def cancel(self, step: str | None = None, reason: str = "cancelled by the host") -> bool:
         """Cancel one step, or the whole run. Steps that depend on a cancelled step are skipped; all others run on.
 
-        Nothing starts any more in a run that is cancelled. If this ends more than 500 steps, some of them may still be
-        open when it returns: they are settled in portions, so that other tasks in the loop get their turn.
+        Nothing starts any more in a run that is cancelled. If this ends more than 200 steps, some of them may still be
+        open when it returns: they are settled in later turns, so that other tasks in the loop get theirs.
 
         Args:
             step: The id of the step; `None` for the run.
@@ -205,7 +205,7 @@ class Run:
     def _checked(self, patch: Patch) -> CheckedPatch:
         if self._scheduler.finish.is_closing:
             raise SpliceRefused((Problem("DR417", ""),))
-        self._record.skips.skip_rest()
+        self._record.backlog.finish()
         checked, problems = self._record.splicer.check(patch)
         if checked is None:
             raise SpliceRefused(problem for problem in problems if not problem.is_advice)

@@ -133,8 +133,7 @@ class RunAssembly:
         self._begin(tasks, 1)
 
     def _begin(self, tasks: TaskGroup, first: int) -> None:
-        self._record.skips.open(tasks)
-        self._record.last_look.open(tasks)
+        self._record.backlog.open(tasks)
         if self._letters is not None:
             self._letters.open(tasks, first)
         self.scheduler.on_external_change()

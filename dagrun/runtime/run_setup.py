@@ -22,7 +22,7 @@ from dagrun.model.journal import RunLog
 from dagrun.model.tracing import RunTracer
 from dagrun.model.value import Stored
 from dagrun.runtime.artifacts import ArtifactFolder
-from dagrun.runtime.large_plans import MANY, aside
+from dagrun.runtime.backend import MANY_STEPS, off_loop
 from dagrun.runtime.run_options import RunOptions
 
 MAX_CACHE_BYTES: Final = 64 << 20  # of kept results of calls, unless the engine says otherwise
@@ -128,10 +128,10 @@ class RunSetup:
 async def build_large(setup: RunSetup) -> None:
     """Build the state of a run in a worker thread, if the plan is so large that the loop would wait for it."""
     plan = setup.plan
-    if len(plan.steps) < MANY:
+    if len(plan.steps) < MANY_STEPS:
         return
     medians = setup.shared.durations.medians_of(plan.toolbox)  # not in the thread: other runs in this loop add to them
-    setup.built = await aside(len(plan.steps), partial(state_of, setup, lambda: medians))
+    setup.built = await off_loop(len(plan.steps), partial(state_of, setup, lambda: medians))
 
 
 def state_of(setup: RunSetup, learned: Callable[[], Mapping[str, float]]) -> Built:

@@ -48,11 +48,10 @@ def test_both_lags_count() -> None:
 
 
 def test_a_larger_plan_may_keep_the_loop_longer() -> None:
-    """At 10,000 steps the loop waits no longer than before, at 100,000 at most 1.3 times as long."""
-    assert full.line_of(row(steps=10_000, lag_open=7.2)).endswith("ok")
-    assert full.line_of(row(steps=10_000, lag_open=7.3)).endswith("MISSED")
-    assert full.line_of(row(steps=100_000, lag_open=21.0)).endswith("ok")
-    assert full.line_of(row(steps=100_000, lag_open=21.1)).endswith("MISSED")
+    """At 10,000 steps there is a must; beyond, the lag is only shown."""
+    assert full.line_of(row(steps=10_000, lag_open=20.0)).endswith("ok")
+    assert full.line_of(row(steps=10_000, lag_open=20.1)).endswith("MISSED")
+    assert full.line_of(row(steps=100_000, lag_open=90.0)).endswith("ok")
 
 
 @pytest.mark.parametrize("outputs", ["kept", "released"])

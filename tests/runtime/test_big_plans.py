@@ -1,21 +1,20 @@
-"""Big plans: read, checked and built beside the loop; and full collections of Python wait for as long as it takes."""
+"""Plans of many steps: read and checked beside the loop."""
 
 from __future__ import annotations
 
-import gc
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
 import pytest
 
 import dagrun
+from dagrun.api.checking import steps_to_check
 from dagrun.errors import PlanRefused
-from dagrun.runtime.large_plans import MANY, aside, full_collections_put_off, weight_of
+from dagrun.runtime.backend import MANY_STEPS, off_loop
 
-BIG = MANY + 500
+BIG = MANY_STEPS + 500
 
 
 @pytest.fixture
@@ -54,8 +53,8 @@ class Ticker:
 
 @pytest.mark.anyio
 @pytest.mark.real_time
-async def test_others_get_their_turn_while_a_big_plan_is_checked_and_built() -> None:
-    """A plan of a million steps takes half a minute to check: nothing else in the loop may stand still meanwhile."""
+async def test_others_get_their_turn_while_a_big_plan_is_checked() -> None:
+    """A plan of 10,000 steps takes some 70 ms to check: nothing else in the loop may stand still meanwhile."""
     ticker = Ticker()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ticker.tick)
@@ -66,7 +65,7 @@ async def test_others_get_their_turn_while_a_big_plan_is_checked_and_built() -> 
             result = await run.result()
         tasks.cancel_scope.cancel()
 
-    assert began > 20  # the check alone takes some 40 ms; on the loop they would have been two or three
+    assert began > 20  # the check alone takes some 20 ms; on the loop they would have been two or three
     assert result.output == 7
     assert len(result.steps) == BIG
 
@@ -81,7 +80,7 @@ async def test_a_small_plan_is_checked_at_once() -> None:
         seen.append(threading.active_count())
         await run.result()
 
-    assert weight_of(wide(20)) < MANY
+    assert steps_to_check(wide(20)) < MANY_STEPS
 
 
 @pytest.mark.anyio
@@ -107,7 +106,7 @@ async def test_who_is_cancelled_does_not_wait_for_the_check() -> None:
         has_ended.set()
 
     with anyio.move_on_after(0.01) as scope:
-        await aside(BIG, check_for_long)
+        await off_loop(BIG, check_for_long)
     ended_too_early = has_ended.is_set()
     may_end.set()
 
@@ -138,23 +137,23 @@ def test_what_is_big_is_known_without_looking_at_all_of_it(tmp_path: Path) -> No
     file = tmp_path / "plan.json"
     file.write_text(text)
 
-    assert weight_of(wide(BIG)) == BIG
-    assert weight_of(dagrun.Plan(steps=edges)) >= MANY
-    assert weight_of(text) >= MANY
-    assert weight_of(text.encode()) >= MANY
-    assert weight_of(file) >= MANY
-    assert weight_of(tmp_path / "nothing") == 0
-    assert weight_of(dagrun.check(wide(30), [number])) == 30
-    assert weight_of(None) == 0
+    assert steps_to_check(wide(BIG)) == BIG
+    assert steps_to_check(dagrun.Plan(steps=edges)) >= MANY_STEPS
+    assert steps_to_check(text) >= MANY_STEPS
+    assert steps_to_check(text.encode()) >= MANY_STEPS
+    assert steps_to_check(file) >= MANY_STEPS
+    assert steps_to_check(tmp_path / "nothing") == 0
+    assert steps_to_check(dagrun.check(wide(30), [number])) == 0
+    assert steps_to_check(None) == 0
 
 
-# What a big plan begins and ends with -----------------------------------------------------------------------------
+# What a big plan ends with ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.anyio
 @pytest.mark.real_time
 async def test_the_answer_of_a_big_run_follows_its_revisions() -> None:
-    """The sinks of a big plan are kept from its start; a splice makes others of them."""
+    """A splice makes other steps its sinks."""
     middle = [dagrun.Step(id=f"m{i}", tool="number") for i in range(BIG)]
     async with dagrun.start(dagrun.Plan(steps=middle), tools=[number]) as run:
         await run.splice(dagrun.Patch(edits=[dagrun.Add(step=dagrun.Step(id="more", tool="number"))]))
@@ -181,78 +180,3 @@ async def test_one_failure_among_many_steps_is_found() -> None:
 
     assert result.status == "failed"
     assert "bad" in result.reason
-
-
-# Full collections -------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def thresholds() -> Iterator[tuple[int, int, int]]:
-    """Those of the process, put back after the test."""
-    found = gc.get_threshold()
-    gc.set_threshold(700, 10, 10)
-    yield 700, 10, 10
-    gc.set_threshold(*found)
-
-
-def test_full_collections_wait_for_as_much_as_a_plan_takes(thresholds: tuple[int, int, int]) -> None:
-    """Not for ever: a host that leaves garbage behind gets a full collection, only later."""
-    with full_collections_put_off(700_000):
-        inside = gc.get_threshold()
-
-    assert inside[:2] == thresholds[:2]
-    assert inside[2] == 10 + 700_000 * 50 // 7_000
-    assert gc.get_threshold() == thresholds
-    assert gc.isenabled()
-
-
-def test_small_plans_leave_the_collector_alone(thresholds: tuple[int, int, int]) -> None:
-    """It belongs to the whole process: nothing is changed for what would not be felt."""
-    with full_collections_put_off(MANY - 1):
-        assert gc.get_threshold() == thresholds
-
-
-def test_plans_at_work_at_the_same_time_add_up(thresholds: tuple[int, int, int]) -> None:
-    """Whichever ends first, the other keeps its room; the last one puts back what there was."""
-    first, second = full_collections_put_off(140_000), full_collections_put_off(280_000)
-    seen = []
-    first.__enter__()
-    second.__enter__()
-    seen.append(gc.get_threshold()[2])
-    first.__exit__(None, None, None)
-    seen.append(gc.get_threshold()[2])
-    second.__exit__(None, None, None)
-
-    assert seen == [10 + 3_000, 10 + 2_000]
-    assert gc.get_threshold() == thresholds
-
-
-def test_what_the_host_sets_meanwhile_holds(thresholds: tuple[int, int, int]) -> None:
-    """A host may tune the collector while a run goes on: that is not undone when the run ends."""
-    with full_collections_put_off(140_000):
-        gc.set_threshold(900, 5, 20)
-
-    assert gc.get_threshold() == (900, 5, 20)
-
-
-def test_a_host_that_has_turned_the_collector_off_keeps_it_off(thresholds: tuple[int, int, int]) -> None:
-    """Nothing is put off then, and nothing is turned on."""
-    gc.disable()
-    try:
-        with full_collections_put_off(140_000):
-            assert gc.get_threshold() == thresholds
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
-
-
-@pytest.mark.anyio
-@pytest.mark.real_time
-async def test_a_big_run_puts_full_collections_off_from_its_check_to_its_end(thresholds: tuple[int, int, int]) -> None:
-    """Between its check and its start as well: there is most to look at, and nothing to find."""
-    async with dagrun.start(wide(BIG), tools=[number]) as run:
-        inside = gc.get_threshold()[2]
-        await run.result()
-
-    assert inside > thresholds[2]
-    assert gc.get_threshold() == thresholds

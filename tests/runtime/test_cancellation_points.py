@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dagrun.runtime.steps.run_completion import EndEarly
+from dagrun.runtime.record.backlog import Backlog
 from fuzz import AROUND, Report, run_case
 from random_cases import Case, make_case
 from seeds import choose_seeds
@@ -47,9 +47,9 @@ def test_a_run_settles_wherever_it_is_cancelled(seed: int) -> None:
 
 
 @pytest.mark.parametrize("portion", [1, 3])
-def test_a_run_settles_in_portions_wherever_it_is_cancelled(portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_settles_in_several_turns_wherever_it_is_cancelled(portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same where what has not started is settled a few steps at a time."""
-    monkeypatch.setattr(EndEarly, "portion", portion)
+    monkeypatch.setattr(Backlog, "portion", portion)
     assert check_everywhere(11) > 30
 
 

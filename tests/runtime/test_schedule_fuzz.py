@@ -14,8 +14,7 @@ import pytest
 from dagrun.api import run
 from dagrun.model.event import AttemptEnded, Event
 from dagrun.model.plan import Plan, Step
-from dagrun.runtime.record.portions import FinalTally, Skips
-from dagrun.runtime.steps.run_completion import EndEarly
+from dagrun.runtime.record.backlog import Backlog
 from fuzz import run_case
 from graphs import work
 from random_cases import make_case
@@ -63,27 +62,12 @@ def test_some_seeds_keep_all_rules() -> None:
     assert fuzz(range(40))["attempts"] > 100
 
 
-def test_runs_that_are_ended_in_portions_keep_all_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of these, about one in five is ended early, with other steps and tasks at work between the portions."""
-    monkeypatch.setattr(EndEarly, "portion", 1)
-    done = fuzz(range(40))
-    assert done["cancelled"] > 10
-
-
-def test_runs_in_which_steps_are_skipped_in_portions_keep_all_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_whose_steps_are_settled_one_in_a_turn_keep_all_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """With all else that may happen meanwhile: splices, planners, people, and ends before the time."""
-    monkeypatch.setattr(Skips, "portion", 1)
+    monkeypatch.setattr(Backlog, "portion", 1)
     done = fuzz((*range(40), 153, 356, 820))  # in these a step fails in the turn in which all else has been skipped
     assert done["skipped"] > 40
-
-
-def test_runs_in_which_it_is_found_out_in_portions_how_they_ended_keep_all_rules(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The last look is one more thing during which all else may happen."""
-    monkeypatch.setattr(FinalTally, "portion", 1)
-    done = fuzz((*range(40), 796))  # in which the code around a run is cancelled that is being cancelled
-    assert done["failed"] > 4
+    assert done["cancelled"] > 10
 
 
 @pytest.mark.rigs(seconds=100)

@@ -46,9 +46,9 @@ from dagrun.model.question import Answer, Asked, Question
 from dagrun.model.redaction.events import CLEANERS
 from dagrun.model.value import ArtifactStore, Stored, Unavailable, encode, join_stored
 from dagrun.runtime.frame_files import opened
+from dagrun.runtime.record.backlog import Backlog
 from dagrun.runtime.record.failure_log import WATCHED, FailureLog, drop
 from dagrun.runtime.record.observers import Observer
-from dagrun.runtime.record.portions import FinalTally, Skips
 from dagrun.runtime.run_callbacks import RunCallbacks
 
 if TYPE_CHECKING:
@@ -223,9 +223,7 @@ class Record(EventLog):
 
     Attributes:
         replan_on: The kinds of triggers that the planner may be asked about; empty if there is no planner.
-        skips: Skips the steps that can no longer run.
-        last_look: Counts how the steps have ended, once all have.
-        behind: Takes each step whose end blocks others, while `EndEarly` skips those; `None` while *skips* does.
+        backlog: Skips the steps that can no longer run, and cancels those of a run that is ended early.
     """
 
     def __init__(
@@ -240,27 +238,20 @@ class Record(EventLog):
     ) -> None:
         super().__init__(graph, now, keep, flush, run_id=run_id)
         self.replan_on: Collection[TriggerKind] = ()
-        self.skips = Skips(graph, up)
-        self.last_look = FinalTally(up)
-        self.behind: list[Node] | None = None
+        self.backlog = Backlog(graph, up)
         self._up = up
 
-    def unsuccessful(self) -> Tally | None:
-        """Return how the steps have ended that did not succeed; `None` if later turns of the loop find that out."""
-        return self.last_look.found(self._count_unsuccessful, self._seq)
-
-    def _count_unsuccessful(self, tally: Tally) -> Iterator[None]:
+    def unsuccessful(self) -> Tally:
         """Count the steps of the plan that did not succeed, and those that left it with an unresolved effect.
 
         In a run that is ended early, count only the steps in doubt: nothing else changes how the run ends.
-        Yields after each step, and stops if the run has changed since.
         """
-        begun = self._seq
+        tally = Tally()
         is_stopped = self.graph.stopping is not None
         is_all_known = self.graph.all_well or (is_stopped and self.graph.all_known)
         if is_all_known and not self.graph.revisions:
             tally.planned = len(self.graph.plan.steps)
-            return  # known without looking at every step
+            return tally  # known without looking at every step
         for node in self.graph.nodes.values():
             tally.planned += node.parent is None and not node.is_gone
             state = node.state
@@ -269,9 +260,7 @@ class Record(EventLog):
                 tally.add(Ended(node.id, state, node.reason, node.is_tolerated, node.plan.step.optional))
             elif state is _SUCCEEDED and not node.is_gone and node.has_failed_elements:
                 tally.gaps.append(f"{node.id}: {node.reason}")
-            yield
-            if self._seq != begun:
-                return  # the plan may be another one
+        return tally
 
     def _is_in_doubt(self, node: Node) -> bool:
         """Whether a step that left the plan has an unresolved effect; an element is reported for its for_each."""
@@ -360,10 +349,8 @@ class Record(EventLog):
             self.void(node)
         if node.id in self.graph.kept:
             return  # what follows from its end is decided later
-        if node.state is not _SUCCEEDED and self.behind is not None:
-            self.behind.append(node)
-        elif node.state is not _SUCCEEDED:
-            self.skips.take(self.skipping(node), len(node.successors))
+        if node.state is not _SUCCEEDED:
+            self.backlog.take(self.skipping(node))
         self._join(node.parent)
 
     def skipping(self, cause: Node) -> Iterator[None]:
@@ -421,7 +408,7 @@ class Record(EventLog):
 
     def change_goal(self, goal: str) -> None:
         """Record a new goal; nothing starts until there is a plan for it."""
-        self.skips.skip_rest()
+        self.backlog.finish()
         self.emit(events.GoalChanged(self.next_seq(), self.at(), goal))
         self._trigger(Trigger(TriggerKind.GOAL_CHANGED, GOAL, f"the goal is now: {goal}"))
 
@@ -438,7 +425,7 @@ class Record(EventLog):
         self._trigger(Trigger(decision.trigger, node.id, reason, error, kind, print_))
 
     def _trigger(self, trigger: Trigger) -> None:
-        self.skips.skip_rest()
+        self.backlog.finish()
         self.emit(events.ReplanRequested(self.next_seq(), self.at(), trigger))
         self._up.wake_planner()
 
@@ -509,7 +496,7 @@ class Record(EventLog):
 
     def ask(self, question: Question) -> None:
         """Open a question."""
-        self.skips.skip_rest()
+        self.backlog.finish()
         self.emit(events.QuestionAsked(self.next_seq(), self.at(), question))
 
     def answer(self, question: Question, answer: Answer | None, state: State | None = None, reason: str = "") -> None:
@@ -553,7 +540,7 @@ class Record(EventLog):
             self.join_elements(node)
         for child in children:  # what has failed before
             if child.state.is_settled and child.state is not _SUCCEEDED and child.id not in self.graph.kept:
-                self.skips.take(self.skipping(child), 0)
+                self.backlog.take(self.skipping(child))
 
     def take_over(self, fan: Node) -> None:
         """Settle the elements of a for_each that has its list, which the run that this one retries has done."""

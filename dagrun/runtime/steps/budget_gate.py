@@ -191,7 +191,7 @@ class BudgetGate:
         """Skip the optional steps that have not started, because of the ceiling that is near."""
         record, near = self._record, self._graph.saving
         assert near is not None
-        record.skips.skip_rest()
+        record.backlog.finish()
         reason = f"optional, and {near.used:g} of {near.limit:g} {near.ceiling} are spent"
         for node in list(self._graph.planned()):
             if node.plan.step.optional and not node.state.is_settled and not node.has_started:

@@ -104,8 +104,8 @@ class Cancellation:
     def cancel_step(self, node: Node, reason: str) -> bool:
         """Cancel one step, or the elements of a for_each; return whether there was anything left to cancel."""
         live = self._running.get(node.id)
-        if live is None and not self._finish.is_settling:
-            self._record.skips.skip_rest()
+        if live is None:
+            self._record.backlog.finish()
         if node.state.is_settled:
             return False
         if live is not None:
@@ -113,8 +113,6 @@ class Cancellation:
         elif node.children is not None:
             for child in node.children:
                 self.cancel_step(child, reason)
-        elif self._finish.is_settling:
-            return False  # it is being cancelled with the run, for the reason of the run
         else:
             self._record.settle(node, State.CANCELLED, reason)
         self._up.on_external_change()

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from dagrun.decide.run_status import status_of
 from dagrun.decide.waiting_time import only_waiting
 from dagrun.errors import ValueRefused
 from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
 from dagrun.model.outcome import State, Status
 from dagrun.model.value import encode, store_text, to_json
 from dagrun.runtime.deadlines import Timers
-from dagrun.runtime.record.portions import STEPS_A_TURN, Portions, may_wait, take_some
 from dagrun.runtime.result import answer_of
 from dagrun.runtime.run_parts import RunParts
 
@@ -24,76 +22,7 @@ if TYPE_CHECKING:
 _INSTANT: Final = 1e-6  # seconds: less than that is no time left, as clocks are not exact
 
 
-class EndEarly:
-    """Settles the steps that have not started, in a run that is ended early.
-
-    Args:
-        parts: What the parts of the run share.
-        running: The ids of the steps that run, and end by themselves.
-        reason: Why the run is being ended.
-
-    Attributes:
-        reason: Why the run is being ended.
-        portion: The most steps that are settled at once; more are settled some in each turn of the loop.
-    """
-
-    portion: ClassVar[int] = 500
-
-    def __init__(self, parts: RunParts, running: Collection[str], reason: str) -> None:
-        self._graph = parts.graph
-        self._record = parts.record
-        self._up = parts.up
-        self._running = running
-        self.reason = reason
-        self._left = self._each()
-        self._behind: list[Node] = []
-        self._late: list[Node] = []  # steps that end between the portions: nothing is skipped because of them
-
-    @classmethod
-    def may_wait(cls, graph: LiveGraph) -> bool:
-        """Whether the steps are so many that they should be settled in portions, and may be."""
-        return graph.unsettled > cls.portion and may_wait(graph)
-
-    def settle_all(self) -> None:
-        """Settle all that is left."""
-        for _ in self._left:
-            pass
-
-    def begin(self) -> None:
-        """Begin to settle in portions: from now on, only this object skips steps."""
-        self._record.behind = self._late
-
-    def settle_some(self) -> bool:
-        """Settle the next portion; return whether there may be more."""
-        self._record.behind = self._behind
-        has_more = take_some(self._left, min(self.portion, STEPS_A_TURN))
-        self._record.behind = self._late
-        return has_more
-
-    def _each(self) -> Iterator[None]:
-        record, dropped = self._record, []
-        for _ in record.skips.rest():
-            yield from self._behind_all()
-            yield
-        for node in list(self._graph.nodes.values()):
-            if node.state.is_settled or node.id in self._running or node.children is not None:
-                pass
-            elif node.is_in_flight or node.is_under_review:
-                dropped.append(node)
-            else:
-                record.settle(node, State.CANCELLED, self.reason)
-                yield from self._behind_all()
-            yield
-        for node in dropped:
-            self._up.end_interrupted(node, self.reason)
-
-    def _behind_all(self) -> Iterator[None]:
-        record = self._record
-        while record.behind:
-            yield from record.skipping(record.behind.pop())
-
-
-class RunCompletion(Portions):
+class RunCompletion:
     """Ends one run.
 
     Args:
@@ -106,18 +35,15 @@ class RunCompletion(Portions):
         has_ended: Whether the end of the run, or that it is suspended, is recorded.
     """
 
-    task_name = "dagrun sweep"
-
     def __init__(self, parts: RunParts) -> None:
-        super().__init__(parts.up)
         self.suspending: tuple[Status, str] | None = None
         self.is_closing = False  # a flag, as every step asks
         self.has_ended = False
         self.may_wait = parts.run_log is not None
         self.alarms: Timers
         self._held: list[tuple[float, Callable[[], None]]] = []  # alarms that wait until people have answered
-        self._ending: EndEarly | None = None  # what is left to be settled in later turns
         self._parts = parts
+        self._up = parts.up
         self._graph = parts.graph
         self._record = parts.record
         self._people = parts.people
@@ -136,53 +62,39 @@ class RunCompletion(Portions):
         """Settle all steps that have not started, and cancel the others: the run ends early."""
         self.is_closing = True
         self._up.on_stop()
-        ending = EndEarly(self._parts, self._up.stop_running(reason), reason)
-        if self._tasks is None or not ending.may_wait(self._graph):
-            self._record.skips.at_once()
-            ending.settle_all()
-            self._close_rest(reason)
-            return
-        self._ending = ending
-        ending.begin()
-        self._start()
-
-    @property
-    def is_settling(self) -> bool:
-        """Whether steps that have not started are still to be settled in later turns of the loop."""
-        return self._ending is not None
+        self._record.backlog.take(self._cancelling(self._up.stop_running(reason), reason))
+        self.finish_if_settled()
 
     def at_once(self) -> None:
-        """Settle all steps that are left, and from now on settle, skip and count everything at once."""
-        super().at_once()
-        self._record.last_look.at_once()
-        self._record.skips.at_once()
-        while self._do_some():
-            pass
-        if self._graph.stopping is not None:  # all may be settled, and no task is left to count how they ended
+        """Settle all steps that are left, and from now on everything at once: soon there is no task to do it."""
+        self._record.backlog.close()
+        if self._graph.stopping is not None:
             self.finish_if_settled()
 
-    def _do_some(self) -> bool:
-        if self._ending is not None and not self._ending.settle_some():
-            reason = self._ending.reason
-            self._ending = self._record.behind = None
-            self._close_rest(reason)
-        return self._ending is not None
+    def _cancelling(self, running: Collection[str], reason: str) -> Iterator[None]:
+        """Cancel all steps that have not started, and close what is open; yield after each step.
 
-    def _after_portion(self) -> None:
-        self._record.deliver()
-
-    def _after_all(self) -> None:
-        self._record.deliver()
-
-    def _close_rest(self, reason: str) -> None:
-        graph, record = self._graph, self._record
+        Args:
+            running: The ids of the steps that run, and end by themselves.
+            reason: Why the run is being ended.
+        """
+        graph, record, dropped = self._graph, self._record, []
+        for node in list(graph.nodes.values()):
+            if node.state.is_settled or node.id in running or node.children is not None:
+                pass
+            elif node.is_in_flight or node.is_under_review:
+                dropped.append(node)
+            else:
+                record.settle(node, State.CANCELLED, reason)
+            yield
+        for node in dropped:
+            self._up.end_interrupted(node, reason)
         if graph.is_drafting:
             record.end_draft("stopped", reason)
         record.end_replans("stopped", reason)
         for question in list(graph.questions.values()):
             if not question.step or graph.nodes[question.step].state.is_settled:
                 record.answer(question, None, reason=reason)
-        self.finish_if_settled()
 
     def suspend(self, status: Status, reason: str) -> None:
         """Start no more steps; when nothing runs, the run is suspended. The first reason counts."""
@@ -195,7 +107,7 @@ class RunCompletion(Portions):
         waiting = self._accounts.waiting + len(self._people.asking)
         if len(running) > waiting or self.has_ended or self._graph.stopping is not None:
             return
-        if self._record.skips.is_pending or self._record.last_look.is_pending:
+        if self._record.backlog.is_pending:
             return
         if self.suspending is None and self._waits_for_people:
             held = list(dict.fromkeys(question.step or question.text for question in self._graph.questions.values()))
@@ -242,9 +154,6 @@ class RunCompletion(Portions):
 
     def out_of_time(self) -> None:
         """End the run, because its time is over."""
-        if self._record.last_look.is_pending:  # every step has ended in time; the count is needed now
-            self._record.last_look.at_once()
-            self.finish_if_settled()
         graph, limit = self._graph, self._policy.max_seconds
         count, left = len(graph.plan.steps), graph.unsettled
         if len(graph.nodes) != count:  # elements of a for_each do not count, nor do steps that a splice took out
@@ -255,14 +164,11 @@ class RunCompletion(Portions):
     def finish_if_settled(self) -> None:
         """End the run, if every step has settled and nothing is left to be decided."""
         graph = self._graph
-        if graph.unsettled or graph.triggers or graph.questions or self.has_ended or self.is_settling:
+        if graph.unsettled or graph.triggers or graph.questions or self.has_ended or self._record.backlog.is_pending:
             return  # this is called again when all are settled
         if graph.stopping is None and (graph.is_drafting or (graph.wants_more and self._goes_on())):
             return
-        unsuccessful = self._record.unsuccessful()
-        if unsuccessful is None:
-            return  # this is called again when all are counted
-        status, reason = status_of(unsuccessful, graph.stopping)
+        status, reason = status_of(self._record.unsuccessful(), graph.stopping)
         if graph.stopping is None:
             if status is Status.SUCCEEDED and self._up.compose():
                 return

@@ -121,7 +121,6 @@ class Scheduler:
 
     def open(self, tasks: TaskGroup, alarms: Timers, attempts: AttemptRunner) -> None:
         """Set the task group of the run, and the parts that exist only inside it."""
-        self.finish.open(tasks)
         self.stopping.open(tasks, alarms)
         self.endings.alarms = alarms
         self._attempts = self._starting.attempts = self.endings.attempts = attempts
@@ -368,8 +367,8 @@ class Scheduler:
         self._record.deliver()
 
     def _end_if_nothing_is_left(self) -> None:
-        if self._record.skips.is_pending:
-            return  # this is called again when all are skipped
+        if self._record.backlog.is_pending:
+            return  # this is called again when all are settled
         self.finish.count_on()
         still_wait = self._accounts.are_bound and self._accounts.feed()
         if still_wait and len(self._running) <= self._accounts.waiting and (stuck := self._accounts.why_stuck()):

@@ -20,8 +20,7 @@ from dagrun.model.event import (
     StepSettled,
 )
 from dagrun.model.outcome import Recovery, State
-from dagrun.runtime.record.portions import Skips
-from dagrun.runtime.steps.run_completion import EndEarly
+from dagrun.runtime.record.backlog import Backlog
 from splice_rules import queued
 
 if TYPE_CHECKING:
@@ -230,16 +229,15 @@ def _misplaced(graph: WatchedGraph, node: Node) -> Iterator[str]:
         yield f"{node}, and {bad} of its dependencies are bad"
 
 
-ORDINARY_PORTION: Final = EndEarly.portion
+ORDINARY_PORTION: Final = Backlog.portion
 
 
 def unfinished(graph: WatchedGraph) -> Iterator[str]:
     """Say what is half done; asked only between changes."""
-    # In portions, what is blocked for ever, or while a run is ended early, waits for its turn.
-    is_swept = graph.stopping is not None and EndEarly.portion < ORDINARY_PORTION
-    is_swept = is_swept or (graph.status is None and Skips.portion < ORDINARY_PORTION)
+    # Where few steps are settled in a turn, what is blocked for ever waits for the next one.
+    is_later = graph.status is None and Backlog.portion < ORDINARY_PORTION
     for node in graph.nodes.values():
-        is_left = node.state is State.BLOCKED and not graph.is_frozen and not is_swept
+        is_left = node.state is State.BLOCKED and not graph.is_frozen and not is_later
         if is_left and graph.open.isdisjoint(node.plan.depends_on):
             yield f"{node} is left blocked"
         is_over = node.children is not None and not node.missing and not node.state.is_settled

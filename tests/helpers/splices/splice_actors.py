@@ -42,7 +42,7 @@ def try_patches(run: Run, seed: int, watch: Watch) -> None:
     if is_ending(run):
         _refused(run, Patch(edits=[Drop(id="s0")]), "run that ends", "DR417", watch)
         return
-    run._record.skips.skip_rest()  # where that is done in portions: a check of the patch would have it done
+    run._record.backlog.finish()  # where few steps are settled in a turn: a check of the patch would have it done
     maker = Maker(graph, rng)
     patch = maker.make()
     if patch is None or change_of(graph, graph.book, patch, "host", None).faults:
