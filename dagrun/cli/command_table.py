@@ -64,6 +64,18 @@ class PluginGroup(LazyGroup):
 
         return {point.name: point for point in entry_points(group=self._entry_points)}
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that *args* call, by its present or by an old name."""
+        old = old_name(args)
+        if old and (args[0] in self.commands or args[0] not in self._plugins):
+            new = OLD_NAMES[old]
+            args = [*new.split(), *args[len(old.split()) :]]
+            if not ctx.resilient_parsing:
+                click.echo(f"dagrun {old} is now called: dagrun {new}", err=True)
+        return super().resolve_command(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of our own commands in their order, then those of other packages."""
         return [*self.commands, *sorted(self._plugins.keys() - self.commands.keys())]
@@ -96,6 +108,11 @@ class PluginGroup(LazyGroup):
         return command
 
 
+def old_name(args: list[str]) -> str:
+    """Return the old name of a command that arguments begin with; empty if they begin with none."""
+    return next((old for old in OLD_NAMES if args[: len(old.split())] == old.split()), "")
+
+
 def _broken(name: str, target: str, error: Exception) -> click.Command:
     """Return a command that stands in for one that cannot be loaded."""
     from dagrun.errors import shorten
@@ -119,16 +136,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "resume": ("dagrun.cli.commands.resume:resume", "Resume a run that was interrupted, killed, or waits."),
     "retry": ("dagrun.cli.commands.resume:retry", "Run the failed part of a run again."),
     "runs": ("dagrun.cli.commands.runs:runs", "List the recorded runs, and the state of each."),
-    "approve": (
-        "dagrun.cli.commands.remote.answer:approve",
-        "Answer a question of a run with yes or no.",
-    ),
-    "answer": ("dagrun.cli.commands.remote.answer:answer", "Give a run a value that it asks for."),
-    "cancel": (
-        "dagrun.cli.commands.remote.answer:cancel",
-        "Cancel a run of another process, or one step of it.",
-    ),
-    "suspend": ("dagrun.cli.commands.remote.answer:suspend", "Suspend a run of another process."),
+    "answer": ("dagrun.cli.commands.remote.answer:answer", "Answer a question of a run: yes, no, or a value."),
+    "stop": ("dagrun.cli.commands.remote.answer:stop", "Stop a run of another process, or one step of it."),
     "serve": ("dagrun.cli.commands.remote.serve:serve", "Show runs in a browser, answer them, and stop them."),
     "mcp": ("dagrun.cli.commands.remote.serve:mcp", "Offer plans to other programs, as tools of an MCP server."),
     "submit": ("dagrun.cli.commands.remote.submit:submit", "Check a plan, and leave the run to a worker."),
@@ -161,11 +170,18 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "completion": ("dagrun.cli.commands.config:completion", "Print a completion script for the shell."),
 }
 
+# Commands of release 0.2, and what they are called now. They run until the next release.
+OLD_NAMES: Final[Mapping[str, str]] = {
+    "approve": "answer",
+    "cancel": "stop",
+    "suspend": "stop --suspend",
+}
+
 # The headings of the help page, each with its commands; what no heading has comes last.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Plans": ("run", "check", "show", "eval", "compare", "sim", "bench"),
     "Goals": ("do", "plan", "prompt"),
-    "Running and waiting runs": ("resume", "retry", "approve", "answer", "cancel", "suspend", "serve"),
+    "Running and waiting runs": ("resume", "retry", "answer", "stop", "serve"),
     "Runs for workers": ("submit", "worker", "follow", "requeue"),
     "Records": ("runs", "inspect", "report", "replay", "metrics", "learn", "journal", "prune"),
     "Set-up": ("new", "tools", "mcp", "schema", "config", "completion"),

@@ -19,7 +19,7 @@ TOOLS: Final = "tools.list tools.show tools.check schema.toolset mcp.serve"
 TOOLED: Final = f"{PLANNED} {TOOLS} check show bench sim prompt eval.from"
 LIMITED: Final = f"{RUNNING} submit bench sim mcp.serve"
 PINNED: Final = "mcp.pin mcp.check"
-LEFT: Final = "approve answer cancel suspend"
+LEFT: Final = "answer stop"
 QUEUED: Final = "submit worker requeue"
 OF_ONE_RUN: Final = f"{LEFT} follow inspect replay journal.export eval.from"
 OF_RUNS: Final = f"{OF_ONE_RUN} runs journal.verify report metrics learn prune serve sim mcp.serve"
@@ -43,8 +43,8 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
     *rows_of("do plan", row("GOAL", "goal")),
     *rows_of("prompt", row("[GOAL]", "goal", default="(what is wanted, in words)")),
     *rows_of(f"resume retry requeue {OF_ONE_RUN}", row("RUN", "run", shell_complete=complete_run)),
-    *rows_of("answer", row("STEP", "step"), row("[VALUE]...", "values")),
-    *rows_of("approve cancel inspect", row("[STEP]", "step")),
+    *rows_of("answer stop inspect", row("[STEP]", "step")),
+    *rows_of("answer", row("[VALUE]...", "values")),
     *rows_of("report", row("RUN", "source", shell_complete=complete_run)),
     *rows_of("journal.verify prune", row("[RUN]...", "run_ids", shell_complete=complete_run)),
     *rows_of("eval.run compare", row("PATH...", "paths", type=_THERE)),
@@ -161,12 +161,15 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
             "Carry out runs, too, that were submitted with other tools or critics; the differences are recorded.")),
 
     # What one command does -------------------------------------------------------------------------------------------
-    *rows_of("approve", row("--deny", "deny", "Say no."),
-        row("--tick POINT", "ticked", "Tick a checklist point.", multiple=True)),
-    *rows_of("approve answer", row("--note TEXT", "note", "The reason, for the record.", default="")),
-    *rows_of("cancel suspend", row("--reason TEXT", "reason", "The reason, for the record.", default="")),
+    *rows_of("answer",
+        row("--yes", "is_sure", "Say yes; of a no or a value, do not ask whether you are sure."),
+        row("--deny", "deny", "Say no."),
+        row("--tick POINT", "ticked", "Tick a checklist point.", multiple=True),
+        row("--note TEXT", "note", "The reason, for the record.", default="")),
+    *rows_of("stop",
+        row("--suspend", "suspend", "Let dagrun resume resume the run later; without it, the run ends."),
+        row("--reason TEXT", "reason", "The reason, for the record.", default="")),
     *rows_of(LEFT, row("--by NAME", "by", "Your name, for the record.  [default: your login name]")),
-    *rows_of("approve answer", row("--yes", "is_sure", "Do not ask whether you are sure.")),
     *rows_of("mcp.pin", row("--yes", "is_sure", "Write without asking.")),
     *rows_of("check",
         row("--strict", "strict", "Refuse the plan for advice, too."),
@@ -275,7 +278,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
         row("--yes-effects", "allows_effects",
             "Offer tools with effects, too, that nobody is asked about (needs_approval, or approve of the policy)."),
         row("--no-answers", "no_answers",
-            "Offer no tool answer: people answer by dagrun approve, and the run continues by dagrun resume.")),
+            "Offer no tool answer: people answer by dagrun answer, and the run continues by dagrun resume.")),
 
     # What is printed, shown and written ------------------------------------------------------------------------------
     *rows_of(f"{RUNNING} bench", row("-o, --output DIR", "output",

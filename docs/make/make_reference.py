@@ -37,9 +37,9 @@ FOLDER: Final = ROOT / "docs" / "reference"
 NOTE: Final = "<!-- made by `make reference`; change the code, not this page -->"
 
 GOALS: Final = ("do", "plan", "prompt")
-WAITING: Final = ("resume", "retry", "approve", "answer")
+WAITING: Final = ("resume", "retry", "answer")
 QUEUED: Final = ("submit", "worker", "follow", "requeue")
-STOPPING: Final = ("cancel", "suspend")
+STOPPING: Final = ("stop",)
 RECORDS: Final = ("runs", "serve", "inspect", "report", "replay", "journal", "prune")
 MEASURING: Final = ("metrics", "learn")
 MCP: Final = ("mcp",)

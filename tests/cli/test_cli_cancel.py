@@ -1,4 +1,4 @@
-"""``dagrun cancel`` and ``dagrun suspend`` tell the process at a run to stop."""
+"""``dagrun stop`` tells the process at a run to stop."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ def _end(process: subprocess.Popen[str]) -> Ended:
 def test_a_run_of_another_process_is_cancelled(shell: Shell) -> None:
     """The command tells what the record then says."""
     with at_work(shell) as process:
-        told = shell("cancel", "one", "--by", "ann", "--reason", "too dear")
+        told = shell("stop", "one", "--by", "ann", "--reason", "too dear")
         ended = _end(process)
 
     assert (told.code, told.out) == (0, "run cancelled: cancelled by ann: too dear\n")
     assert ended.code == 130
     assert shell("runs", "--json").json["runs"][0]["reason"] == "cancelled by ann: too dear"
-    again = shell("cancel", "one")
+    again = shell("stop", "one")
     assert (again.code, "run one has ended: cancelled" in again.err) == (2, True)
 
 
 def test_a_step_of_another_process_is_cancelled(shell: Shell) -> None:
     with at_work(shell) as process:
-        told = shell("cancel", "one", "nap", "--json")
+        told = shell("stop", "one", "nap", "--json")
         ended = _end(process)
 
     assert (told.code, told.json["result"], told.json["text"]) == (0, "done", "step nap cancelled")
@@ -70,17 +70,17 @@ def test_a_step_of_another_process_is_cancelled(shell: Shell) -> None:
 
 def test_a_suspended_run_can_be_resumed(shell: Shell) -> None:
     with at_work(shell) as process:
-        told = shell("suspend", "one", "--by", "ann")
+        told = shell("stop", "one", "--suspend", "--by", "ann")
         ended = _end(process)
 
     assert (told.code, told.out) == (0, "run cancelled: suspended by ann\n")
     assert (ended.code, "dagrun resume one" in ended.err) == (130, True)
-    nobody = shell("cancel", "one")
+    nobody = shell("stop", "one")
     assert (nobody.code, "no process is at run one" in nobody.err) == (5, True)
     assert "dagrun resume one" in nobody.err
     with started(shell, "resume", "one", *TOOLS) as again:
         until = time.monotonic() + SECONDS
-        while shell("cancel", "one").code != 0:
+        while shell("stop", "one").code != 0:
             assert time.monotonic() < until
         assert _end(again).code == 130
 
@@ -88,9 +88,9 @@ def test_a_suspended_run_can_be_resumed(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("cancel", "one", "nop"), "no step nop; did you mean nap?"),
-        (("cancel", "two"), "there is no run two"),
-        (("suspend", "one", "nap"), "unexpected extra argument"),
+        (("stop", "one", "nop"), "no step nop; did you mean nap?"),
+        (("stop", "two"), "there is no run two"),
+        (("stop", "one", "nap", "--suspend"), "--suspend is for a whole run"),
     ],
 )
 def test_what_is_not_there_is_refused(shell: Shell, args: tuple[str, ...], said: str) -> None:
@@ -116,7 +116,7 @@ def test_a_run_that_has_just_ended_is_told_to_have_ended(shell: Shell, capsys: p
 def test_a_step_that_has_ended_is_refused(shell: Shell) -> None:
     with at_work(shell) as process:
         _wait_for(shell, "AttemptEnded")
-        refused = shell("cancel", "one", "other")
+        refused = shell("stop", "one", "other")
         process.kill()
 
     assert (refused.code, refused.err) == (2, "Error: step other of run one has ended: succeeded\n")
@@ -127,7 +127,7 @@ def test_an_order_that_nobody_takes_is_reported(shell: Shell, monkeypatch: pytes
     monkeypatch.setattr(control_messages, "PATIENCE", 0.2)
     with at_work(shell) as process:
         monkeypatch.setattr(ControlMessage, "model_dump_json", lambda _: '{"order":"cancel"}')
-        told = shell("cancel", "one")
+        told = shell("stop", "one")
         process.kill()
 
     assert (told.code, "has not reacted" in told.err) == (1, True), told.err
@@ -137,5 +137,5 @@ def test_a_process_that_was_killed_takes_no_order(shell: Shell) -> None:
     with at_work(shell) as process:
         process.kill()
         process.wait()
-    told = finished(shell, "suspend", "one")
+    told = finished(shell, "stop", "one", "--suspend")
     assert told.code == 5, told.err

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from command_line import Shell, shell
-from dagrun.cli.command_table import COMMANDS, GROUPS, LazyCommand, cli
+from dagrun.cli.command_table import COMMANDS, GROUPS, OLD_NAMES, LazyCommand, cli
 from dagrun.cli.option_table import OPTIONS
 
 __all__ = ["shell"]
@@ -56,6 +56,16 @@ def test_help_of_a_run_has_two_parts(name: str, shell: Shell) -> None:
     assert every == {one.opts[-1] for one in params if isinstance(one, click.Option) and not one.hidden} | {"--help"}
 
 
+@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
+def test_an_old_name_runs_and_says_the_new_one(old: str, new: str, shell: Shell) -> None:
+    """Scripts go on for one release; the help page lists only the new name."""
+    told = shell(*old.split(), "--help")
+
+    assert told.err == f"dagrun {old} is now called: dagrun {new}\n"
+    assert (told.code, told.out) == (0, shell(*new.split(), "--help").out)
+    assert f"  {old} " not in shell("--help").out
+
+
 def test_rows_of_options_name_commands_that_exist() -> None:
     """A row with a command that is misspelt would be lost without a word."""
     named = {name for row in OPTIONS for name in row.usual | row.more}
@@ -73,7 +83,7 @@ def test_an_unknown_option_is_told_with_the_usage(path: tuple[str, ...], shell: 
     assert "Traceback" not in ended.err
 
 
-@pytest.mark.parametrize("name", ["resume", "retry", "inspect", "replay", "approve", "cancel", "suspend"])
+@pytest.mark.parametrize("name", ["resume", "retry", "inspect", "replay", "answer", "stop"])
 def test_a_run_that_does_not_exist_is_a_wrong_input(name: str, shell: Shell) -> None:
     """And the folder in which it was looked for is named."""
     ended = shell(name, "nothing")

@@ -34,10 +34,10 @@ def test_a_run_lives_in_the_database(shell: Shell, postgres: str, monkeypatch: p
     monkeypatch.setenv("DAGRUN_JOURNAL", postgres)
     (listed,) = [run for run in shell("runs", "--json").json["runs"] if run["run_id"] == "paid"]
     assert (listed["stand"], listed["waits_for"]) == ("waiting", ["pay"])
-    answered = shell("approve", "paid", "pay", "--yes", "--by", "me", "--json")
+    answered = shell("answer", "paid", "pay", "--yes", "--by", "me", "--json")
     assert answered.code == 0, answered.err
     assert not answered.json["is_held"]
-    assert shell("suspend", "paid").code == 5
+    assert shell("stop", "paid", "--suspend").code == 5
 
     unsafe = shell("resume", "last")
     assert unsafe.code == 2, "anybody may have written the record, so no code that it names is imported"

@@ -89,7 +89,7 @@ def test_a_resumed_run_is_told_of_them_again(shell: Shell) -> None:
     )
     assert waiting.code == 5
     assert "--deps deps_again:plain" in waiting.err
-    assert shell("approve", shell.run_id, "--yes").code == 0
+    assert shell("answer", shell.run_id, "--yes").code == 0
     ended = shell("resume", shell.run_id, *tools, "--deps", "deps_again:plain")
 
     assert (ended.code, ended.out) == (0, "6\n")

@@ -58,7 +58,7 @@ def test_a_letter_without_the_key_does_not_approve(shell: Shell, by: str) -> Non
     assert not (shell.folder / "PAID").exists()
     assert not (shell.folder / path).exists()
 
-    ended = shell("approve", "r1", "pay", "--yes", "--runs", "runs")
+    ended = shell("answer", "r1", "pay", "--yes", "--runs", "runs")
     assert ended.code == 0, ended.err
     key = (shell.folder / "runs" / "r1" / "answer_key").read_text()
     assert key not in ended.out + ended.err

@@ -37,7 +37,7 @@ def told(shell: Shell) -> Shell:
     shell.file("told_rules.py", PLANNER)
     options = ("--planner", "told_rules:planner", "--policy", "policy.toml")
     shell("run", shell.plan(ADD, ONCE, ASK, BAD), *TOOLS, *options, "--run-id", "one")
-    shell("approve", "one", "pay", "--yes", "--by", "ann", "--note", "seen")
+    shell("answer", "one", "pay", "--yes", "--by", "ann", "--note", "seen")
     assert shell("resume", "one", *TOOLS, *options).code == 0
     return shell
 
@@ -103,7 +103,7 @@ def test_waiting_run_is_told_with_the_commands(shell: Shell) -> None:
 
     shown = shell("inspect", "one").out
 
-    assert "  dagrun approve one pay" in shown.splitlines()
+    assert "  dagrun answer one pay" in shown.splitlines()
     assert any(line.startswith("  dagrun resume one ") for line in shown.splitlines())
 
 
@@ -115,7 +115,7 @@ def test_nothing_in_a_record_steers_the_terminal(shell: Shell, monkeypatch: pyte
         {"id": "pay", "tool": "needs_a_person"},
     ]
     shell("run", shell.plan(*steps, goal=HOSTILE), *TOOLS, "--run-id", "one", "-i", f"x={HOSTILE}")
-    shell("approve", "one", "pay", "--yes", "--note", HOSTILE, "--by", HOSTILE)
+    shell("answer", "one", "pay", "--yes", "--note", HOSTILE, "--by", HOSTILE)
     shell("resume", "one", *TOOLS)
 
     for args in (
@@ -200,7 +200,7 @@ def test_the_timeline_of_a_run_is_drawn_afterwards_and_at_its_end(shell: Shell) 
 def test_a_resumed_run_draws_its_whole_timeline(shell: Shell) -> None:
     """Also the calls of the process that was there before."""
     shell("run", shell.plan(ADD, ASK | {"depends_on": ["sum"]}), *TOOLS, "--run-id", "one")
-    shell("approve", "one", "pay", "--yes")
+    shell("answer", "one", "pay", "--yes")
 
     resumed = shell("resume", "one", *TOOLS, "--timeline")
 

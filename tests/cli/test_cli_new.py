@@ -25,7 +25,7 @@ def test_a_new_project_runs_and_passes_its_own_tests(shell: Shell) -> None:
     ran = shell("run", "plan.yaml", "-C", str(folder), "-i", "item=tea", "--run-id", "one")
     assert ran.code == 5  # a person has to agree
     assert "May step order call order?" in ran.err
-    assert shell("approve", "one", "order", "--yes", "-C", str(folder)).code == 0
+    assert shell("answer", "one", "order", "--yes", "-C", str(folder)).code == 0
     assert shell("resume", "one", "-C", str(folder)).out.strip() == "tea from south for 3.90"
 
 

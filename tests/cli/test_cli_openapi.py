@@ -104,7 +104,7 @@ def test_a_run_is_resumed_with_the_services_that_it_began_with(shell: Shell, sho
     assert waiting.code == 5
     for word in given:
         assert word in waiting.err
-    assert shell("approve", "one", "copy", "--yes").code == 0
+    assert shell("answer", "one", "copy", "--yes").code == 0
     ended = shell("resume", "one")
     assert (ended.code, json.loads(ended.out)) == (0, {"name": "copy of lamp"}), ended.err
     assert [each.method for each in shop.requests] == ["GET", "POST"]

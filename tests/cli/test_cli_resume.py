@@ -118,7 +118,7 @@ def test_waiting_run_prints_the_commands_and_they_work(shell: Shell) -> None:
     ended = shell("run", shell.plan(ASK), *TOOLS)
     assert ended.code == 5
 
-    answered = shell(*command_in(ended.err, "approve"), "--yes", "--by", "ann")
+    answered = shell(*command_in(ended.err, "answer"), "--yes", "--by", "ann")
     assert answered.code == 0
     assert "no process holds the run now" in answered.out
     assert "May step pay call needs_a_person?" in answered.err, "nothing is agreed to that was not shown"
@@ -259,7 +259,7 @@ def test_answer_that_does_not_fit_is_refused_at_once(counting: Shell) -> None:
 def test_without_a_terminal_one_has_to_say_yes(shell: Shell) -> None:
     shell("run", shell.plan(ASK), *TOOLS)
 
-    ended = shell("approve", "last", "pay")
+    ended = shell("answer", "last", "pay")
 
     assert ended.code == 2
     assert "May step pay call needs_a_person?" in ended.err
@@ -269,7 +269,7 @@ def test_without_a_terminal_one_has_to_say_yes(shell: Shell) -> None:
 def test_no_is_an_answer(shell: Shell) -> None:
     shell("run", shell.plan(ASK), *TOOLS)
 
-    shell("approve", "last", "pay", "--deny", "--yes", "--note", "too dear")
+    shell("answer", "last", "pay", "--deny", "--yes", "--note", "too dear")
     ended = shell("resume", "last", *TOOLS)
 
     assert ended.code == 1
@@ -280,9 +280,9 @@ def test_checklist_has_to_be_ticked(shell: Shell) -> None:
     shell.file("policy.toml", 'approve = [{ tool = "needs_a_person", checklist = ["invoice seen", "amount fits"] }]')
     shell("run", shell.plan(ASK), *TOOLS, "--policy", "policy.toml")
 
-    missing = shell("approve", "last", "pay", "--yes", "--tick", "invoice seen")
-    strange = shell("approve", "last", "pay", "--yes", "--tick", "nonsense")
-    whole = shell("approve", "last", "--yes", "--tick", "invoice seen", "--tick", "amount fits")
+    missing = shell("answer", "last", "pay", "--yes", "--tick", "invoice seen")
+    strange = shell("answer", "last", "pay", "--yes", "--tick", "nonsense")
+    whole = shell("answer", "last", "--yes", "--tick", "invoice seen", "--tick", "amount fits")
 
     assert (missing.code, strange.code, whole.code) == (2, 2, 0)
     assert "amount fits" in missing.err
@@ -292,17 +292,26 @@ def test_checklist_has_to_be_ticked(shell: Shell) -> None:
 def test_question_that_is_not_open_is_told_with_those_that_are(shell: Shell, step: str) -> None:
     shell("run", shell.plan({"id": "sum", "tool": "add", "args": {"a": 1}}, ASK), *TOOLS)
 
-    ended = shell("approve", "last", step, "--yes")
+    ended = shell("answer", "last", step, "--yes")
 
     assert (ended.code, "it asks about pay" in ended.err) == (2, True)
 
 
-def test_command_for_the_other_sort_of_question_is_named(counting: Shell) -> None:
+def test_a_value_is_not_given_by_a_yes(counting: Shell) -> None:
     counting("run", counting.plan({"id": "which", "tool": "ask"}), "-t", "counting")
 
-    ended = counting("approve", "last", "which", "--yes")
+    ended = counting("answer", "last", "which", "--yes")
 
     assert (ended.code, "dagrun answer" in ended.err) == (2, True)
+    assert "This is answered by" in counting("answer", "last", "which", "--deny", "--yes").err
+
+
+def test_a_yes_is_not_given_by_a_value(shell: Shell) -> None:
+    assert shell("run", shell.plan(ASK), *TOOLS).code == 5
+
+    ended = shell("answer", "last", "pay", "yes", "--yes")
+
+    assert (ended.code, "Answer by --yes or --deny; it takes no VALUE" in ended.err) == (2, True)
 
 
 def test_effect_in_doubt_is_answered_with_what_the_call_gave(shell: Shell) -> None:
@@ -315,7 +324,7 @@ def test_effect_in_doubt_is_answered_with_what_the_call_gave(shell: Shell) -> No
     assert shell("answer", "last", "a", "perhaps", "--yes").code == 2
     for words in (("yes",), ("no",), ("approve",), ("deny",), ("did_not", "17"), ("took_effect/did_not/unknown",)):
         assert "say took_effect" in shell("answer", "last", "a", *words, "--yes").err
-    assert "This is answered by: dagrun answer" in shell("approve", "last", "a", "--yes").err
+    assert "This is answered by: dagrun answer" in shell("answer", "last", "a", "--yes").err
     assert shell("answer", "last", "a", "took_effect", '"sent"', "--yes").code == 0
 
     assert shell("resume", "last", *TOOLS).out == "sent\n"
@@ -323,9 +332,9 @@ def test_effect_in_doubt_is_answered_with_what_the_call_gave(shell: Shell) -> No
 
 def test_a_second_answer_is_refused_with_the_one_that_stands(shell: Shell) -> None:
     assert shell("run", shell.plan({"id": "p", "tool": "needs_a_person"}), *TOOLS).code == 5
-    assert shell("approve", "last", "p", "--yes", "--by", "ann").code == 0
+    assert shell("answer", "last", "p", "--yes", "--by", "ann").code == 0
 
-    second = shell("approve", "last", "p", "--deny", "--yes", "--by", "bob")
+    second = shell("answer", "last", "p", "--deny", "--yes", "--by", "bob")
 
     assert (second.code, "it was answered already: approve by ann" in second.err) == (2, True)
     assert shell("resume", "last", *TOOLS).code == 0
@@ -403,7 +412,7 @@ def test_question_is_answered_at_a_terminal(shell: Shell, typed: str, code: int,
     """As a run would ask it; who goes away has not answered."""
     shell("run", shell.plan(ASK), *TOOLS, "--run-id", "one")
 
-    with on_terminal(shell, ["approve", "one", "pay"]) as terminal:
+    with on_terminal(shell, ["answer", "one", "pay"]) as terminal:
         terminal.read_until("pay: [y]es, [n]o")
         os.write(terminal.descriptor, typed.encode())
         ended = terminal.wait()
@@ -411,6 +420,20 @@ def test_question_is_answered_at_a_terminal(shell: Shell, typed: str, code: int,
     assert "needs_a_person" in terminal.shown
     assert ended == code
     assert shell("resume", "one", *TOOLS).code == again
+
+
+@pytest.mark.rigs
+def test_value_is_asked_at_a_terminal(counting: Shell) -> None:
+    """As a run would ask it."""
+    counting("run", counting.plan({"id": "which", "tool": "ask"}), "-t", "counting", "--run-id", "one")
+
+    with on_terminal(counting, ["answer", "one", "which"]) as terminal:
+        terminal.read_until("nobody has said which region")
+        os.write(terminal.descriptor, b"EU\n")
+        ended = terminal.wait()
+
+    assert ended == 0
+    assert len(list((counting.runs / "one" / "inbox").glob("*.json"))) == 1
 
 
 @pytest.mark.rigs

@@ -99,7 +99,7 @@ def test_a_worker_carries_out_what_was_submitted(shell: Shell) -> None:
     """It answers for nobody, takes a run up again that was answered from elsewhere, and suspends what SIGTERM cuts."""
     for run_id, step in (("quick", ECHO), ("asked", PAUSED), ("long", LONG), ("gone", LONG)):
         submitted(shell, run_id, step)
-    cancelled = shell("cancel", "gone", "--reason", "too long")
+    cancelled = shell("stop", "gone", "--reason", "too long")
     assert (cancelled.code, cancelled.out) == (0, "run cancelled: the next worker ends it\n")
     assert standings(shell) == dict.fromkeys(("quick", "asked", "long", "gone"), "queued")
     with at_work(shell) as worker:
@@ -108,7 +108,7 @@ def test_a_worker_carries_out_what_was_submitted(shell: Shell) -> None:
         assert "too long" in worker.told("RunReleased", run_id="gone", standing="ended", status="cancelled")["reason"]
         worker.told("RunClaimed", run_id="long")
         assert standings(shell, "--standing", "waiting,running") == {"asked": "waiting", "long": "running"}
-        answered = shell("approve", "asked", "--yes")
+        answered = shell("answer", "asked", "--yes")
         assert "dagrun resume" not in answered.out
         worker.told("RunReleased", run_id="asked", standing="ended", status="succeeded")
         assert worker.end() == 0
@@ -235,7 +235,7 @@ def test_an_answer_to_a_run_that_its_worker_has_just_ended_asks_for_no_resume(
     shell("run", shell.plan(PAUSED), *TOOLS, "--run-id", "asked")
     rows = iter([QueuedRun(run_id="asked", standing=QueueStatus.WAITING, ticket=QueueTicket(pool="mail")), None])
     monkeypatch.setattr(answering, "open_row", lambda records, run_id: next(rows))
-    answered = shell("approve", "asked", "--yes")
+    answered = shell("answer", "asked", "--yes")
     assert (answered.code, answered.out) == (0, "answered; a worker of pool mail has brought the run to its end\n")
 
 

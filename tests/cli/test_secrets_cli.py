@@ -201,7 +201,7 @@ def test_a_run_goes_on_without_an_output_that_holds_a_secret_and_says_what_it_ha
 
     assert (begun.code, ended.code) == (5, 5)
     assert "it holds the secret api" in ended.out
-    assert "dagrun approve one held" in ended.err
+    assert "dagrun answer one held" in ended.err
     assert traces_in(ended.out + ended.err) == []
 
 

@@ -98,7 +98,7 @@ def test_runs_that_have_not_ended_say_how_they_go_on() -> None:
     cut_off, waits = (bundle_of(at_once(run).past)["text/html"] for run in (killed, waiting))
 
     assert "1 step was running. To go on: <code>dagrun resume killed</code>" in cut_off
-    assert "<code>dagrun approve waits pay</code>" in waits
+    assert "<code>dagrun answer waits pay</code>" in waits
     assert "supplier@example.org" in waits
     assert "Then: <code>dagrun resume waits</code>" in waits
 
@@ -163,7 +163,7 @@ def test_secrets_are_in_no_cell() -> None:
     waits = at_once(lambda: play(Plan(steps=steps), [*leaky_tools(), pay], **GUARDED))
     done = at_once(lambda: play(Plan(steps=LEAKY, output="read"), leaky_tools(), **GUARDED))
 
-    assert "dagrun approve" in bundle_of(waits.past)["text/html"]
+    assert "dagrun answer" in bundle_of(waits.past)["text/html"]
     assert "Answer" in bundle_of(done.result)["text/html"]
     for source in (waits.past, waits.result, done.past, done.result):
         shown = json.dumps(bundle_of(source))

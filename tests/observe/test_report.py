@@ -65,7 +65,7 @@ def test_a_question_about_an_effect_says_what_its_answer_may_be() -> None:
     assert re.findall(r"dagrun (?:answer|approve) r1 pay[A-Za-z_/ ]*", page) == [
         "dagrun answer r1 pay took_effect/did_not/unknown",
         "dagrun answer r1 pay VALUE",
-        "dagrun approve r1 pay",
+        "dagrun answer r1 pay",
     ]
 
 

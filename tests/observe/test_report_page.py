@@ -260,7 +260,7 @@ def test_waiting_run_says_how_it_goes_on(pages: Pages, folder: Path) -> None:
     page = ready(pages, folder / "waiting.html")
 
     expect(page.locator("#open")).to_contain_text("supplier@example.org")
-    expect(page.locator("#open")).to_contain_text("dagrun approve waits pay")
+    expect(page.locator("#open")).to_contain_text("dagrun answer waits pay")
     expect(page.locator("#open")).to_contain_text("dagrun resume waits")
     assert ", ended" not in (page.locator("#run").text_content() or "")
     assert page.locator("#rows .w.person").count() == 1

@@ -326,7 +326,7 @@ def test_an_answer_from_elsewhere_closes_the_panel(scene: Shell, browser: Browse
     with running(scene, PAY, SLOW, args=("--serve", "--port", "0")) as process:
         with tab(browser, Told(process).address()) as page:
             expect(page.locator("#open [data-question]")).to_be_visible()
-            answered = finished(scene, "approve", "one", "pay", "--yes", "--by", "bob")
+            answered = finished(scene, "answer", "one", "pay", "--yes", "--by", "bob")
             assert answered.code == 0, answered.err
             expect(page.locator("#open .question.done")).to_contain_text("approve by bob")
         go(scene)

@@ -26,7 +26,7 @@ def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: An
     standard output, everything else to the standard error.
 
     Questions to a person are asked on the terminal, while other steps run. Without a terminal, the run waits; dagrun
-    approve answers from elsewhere.
+    answer answers from elsewhere.
 
     The run is recorded. Ctrl-C ends it, also while the planner writes, and prints the outputs so far, and the command
     that resumes the run.

@@ -21,7 +21,7 @@ def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
     everything else to the standard error.
 
     Questions to a person are asked on the terminal, while other steps run. Without a terminal, the run waits; dagrun
-    approve answers from elsewhere. A planner is asked only if --planner names one.
+    answer answers from elsewhere. A planner is asked only if --planner names one.
 
     The run is recorded in a folder of its own under --runs. Ctrl-C ends it, and prints the outputs so far, and the
     command that resumes the run. A second Ctrl-C ends the program at once; the run can still be resumed.

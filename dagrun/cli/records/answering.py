@@ -52,25 +52,46 @@ class Reply:
         self._past: Replayed = self._records.whole(self._run_id)
         self._where = where_is(configuration)
 
-    def find(self, about: str | None, *, is_value: bool) -> Question:
-        """Return the question that is meant.
+    def answer(self, about: str | None, values: tuple[str, ...], *, deny: bool, ticked: tuple[str, ...]) -> int:
+        """Answer a question, or ask the person at the terminal, and return the exit code.
 
         Args:
             about: A step or the beginning of the id of a question; `None` for the only open question.
-            is_value: Whether the answer is a value.
+            values: The words of the value.
+            deny: Whether the answer is no.
+            ticked: The points of the checklist that are ticked.
 
         Raises:
-            BadInput: There is no such question, or more than one, or the other command answers it.
+            BadInput: There is no such question, or more than one; or the answer does not fit it.
         """
+        question = self._find(about)
+        is_value, is_sure = question.kind in _VALUES, self._flags["is_sure"]
+        is_asked = not values and not deny and (is_value or not is_sure)
+        if values and not is_value:
+            raise BadInput(f"{shorten(question.text)} Answer by --yes or --deny; it takes no VALUE")
+        if is_value and (deny or ticked or (is_asked and not self._is_at_terminal)):
+            command = answer_command(self._run_id, question, self._where)
+            raise BadInput(f"{shorten(question.text)} This is answered by: {command}")
+        if is_asked and self._is_at_terminal:
+            return self._ask(question)
+        page = lay_out(question, width=columns_of(sys.stderr) - 1, is_whole=True)
+        click.echo("\n".join(["", *page.lines, ""]), err=True)
+        if is_asked:
+            raise BadInput("here is nobody to ask; look at the question, and say --yes or --deny")
+        if deny:
+            return self._post(question, Answer("deny"), "Say no?")
+        if is_value:
+            return self._post(question, answer_of(question, values), "Is that your answer?")
+        return self._post(question, Answer("approve", ticked=points(question, ticked)), "")
+
+    def _find(self, about: str | None) -> Question:
+        """Return the question that is meant."""
         fitting = [q for q in self._past.pending if about is None or q.step == about or q.id.startswith(about)]
         if not fitting:
             raise BadInput(*self._no_question(about))
         if len(fitting) > 1:
             listed = (f"{visible(q.id)}: {shorten(q.text)}" for q in fitting)
             raise BadInput(f"{len(fitting)} questions are open; name one by its id:", *listed)
-        if (fitting[0].kind in _VALUES) != is_value:
-            command = answer_command(self._run_id, fitting[0], self._where)
-            raise BadInput(f"{shorten(fitting[0].text)} This is answered by: {command}")
         return fitting[0]
 
     def _no_question(self, about: str | None) -> list[str]:
@@ -80,29 +101,21 @@ class Reply:
             others = f"it has ended: {self._past.status}"
         return [f"run {self._run_id} asks nothing{'' if about is None else f' about {shorten(about, 60)}'}: {others}"]
 
-    def show(self, question: Question) -> None:
-        """Show the whole question on the standard error, unless `ask` will show it at the terminal."""
-        if self._is_at_terminal and not self._flags["is_sure"] and question.kind not in _VALUES:
-            return
-        page = lay_out(question, width=columns_of(sys.stderr) - 1, is_whole=True)
-        click.echo("\n".join(["", *page.lines, ""]), err=True)
-
     @property
     def _is_at_terminal(self) -> bool:
         return terminal_of(sys.stdin) is not None and terminal_of(sys.stderr) is not None
 
-    def ask(self, question: Question) -> int:
+    def _ask(self, question: Question) -> int:
         """Ask at the terminal, as a run does."""
         approver = make_approver(Display(None, 0))
-        if approver is None:
-            raise BadInput("here is nobody to ask; look at the question, and say --yes or --deny")
+        assert approver is not None
         response = anyio.run(approver, replace(question, deadline=None))
         if not isinstance(response, Answer):
             click.echo("not answered", err=True)
             return NOT_ANSWERED
         return self._leave(question, self._signed(response, self._flags["note"] or response.note))
 
-    def post(self, question: Question, response: Answer, sure: str) -> int:
+    def _post(self, question: Question, response: Answer, sure: str) -> int:
         """Leave an answer for the run, if it fits the question, and the user is sure."""
         response = self._signed(response, self._flags["note"])
         if fault := fault_of(question, response):

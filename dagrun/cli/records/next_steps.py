@@ -107,7 +107,7 @@ def answer_command(run_id: str, question: Question, where: Iterable[str] = ()) -
     """Return the shell command that answers *question*."""
     about = question.step or question.id
     if question.kind not in _BY_VALUE:
-        return quoted(["dagrun", "approve", run_id, about, *where])
+        return quoted(["dagrun", "answer", run_id, about, *where])
     # Both are placeholders, and harmless if they are pasted into a shell; "took_effect|did_not" would not be.
     value = "VALUE" if question.kind is Asked.INPUT else "took_effect/did_not/unknown"
     return quoted(["dagrun", "answer", run_id, about]) + f" {value}" + "".join(f" {quoted([w])}" for w in where)

@@ -153,7 +153,7 @@ def _questions(view: Mapping[str, Any], *, is_live: bool) -> Markup:
     shown = []
     for question in waiting[:MAX_WRONG]:
         value = ANSWERS.get(question["kind"], "")
-        code = f"dagrun {'answer' if value else 'approve'} {run['id']} {question['step'] or question['id']}{value}"
+        code = f"dagrun answer {run['id']} {question['step'] or question['id']}{value}"
         if is_live:
             code = f"await run.answer({question['id']!r}, {'Answer(…)' if value else 'True'})"
         text = shorten(question["text"], MAX_WHY)

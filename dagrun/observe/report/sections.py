@@ -266,7 +266,7 @@ def _skipped_by(step: View, view: View) -> list[int]:
     return [other["n"] for other in view["steps"] if other["cause"] == step["id"] and other["state"] != "succeeded"]
 
 
-# What `dagrun answer` takes for a question of these kinds; the others are answered by `dagrun approve`.
+# What `dagrun answer` takes for a question of these kinds; for the others it asks for a yes or a no.
 ANSWERS: Final = {"input": " VALUE", "effect": " took_effect/did_not/unknown"}
 
 
@@ -278,8 +278,7 @@ def open_questions(view: View) -> Markup:
         return NOTHING
     items = []
     for question in waiting[:MAX_ROWS]:
-        verb = "answer" if question["kind"] in ANSWERS else "approve"
-        command = shlex.join(["dagrun", verb, run["id"], question["step"] or question["id"]])
+        command = shlex.join(["dagrun", "answer", run["id"], question["step"] or question["id"]])
         value = ANSWERS.get(question["kind"], "")
         arguments = None
         if question["arguments"] is not None:

@@ -130,7 +130,7 @@ class MessagesFromJournal:
             self._has_warned = True
             _LOG.warning(
                 "a message in the inbox of the run was ignored: it does not carry the answer key of the run, so a tool "
-                "or another program may have written it; answer with dagrun approve or dagrun answer"
+                "or another program may have written it; answer with dagrun answer"
             )
         return False
 

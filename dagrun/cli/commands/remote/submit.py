@@ -101,7 +101,7 @@ def worker(**flags: Any) -> int:
     A run belongs to one worker at a time. Suspended runs go back into the queue; calls with an effect get the grace
     period of the policy to end. A second signal ends the worker at once; then others take its runs over when their
     leases have expired, in 30 seconds. Nobody is asked here: a run with a question waits, and an answer from anywhere
-    (dagrun approve, the live page) puts it back into the queue.
+    (dagrun answer, the live page) puts it back into the queue.
 
     Examples:
       dagrun worker --journal postgresql://app@db/runs --tools my_tools
