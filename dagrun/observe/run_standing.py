@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from dagrun._version import __version__
-from dagrun.errors import shorten
+from dagrun.errors import JournalDamaged, JournalError, shorten
 
 if TYPE_CHECKING:
     from dagrun.model.journal import Held
@@ -137,6 +137,22 @@ class RunOverview:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         return found if is_ours else None
+
+
+def standing_at_start(held: Held) -> RunOverview:
+    """Return the standing of a run without a record: it is just beginning, or was killed while it began."""
+    stand, owner = (RunState.RUNNING, held.owner) if held.is_held else (RunState.EMPTY, "")
+    return RunOverview(run_id=held.run_id, stand=stand, owner=owner, records=0)
+
+
+def standing_of_damaged(run_id: str, error: JournalError) -> RunOverview:
+    """Return the standing of a run whose record cannot be used."""
+    return RunOverview(run_id=run_id, stand=RunState.DAMAGED, reason=fault_text(error))
+
+
+def fault_text(error: JournalError) -> str:
+    """Write why a record cannot be used, in a sentence without control characters."""
+    return shorten(f"record {error.seq}: {error.reason}" if isinstance(error, JournalDamaged) else str(error))
 
 
 def standing_of(run: RunSummary, held: Held) -> RunOverview:

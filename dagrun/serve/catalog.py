@@ -25,7 +25,7 @@ from dagrun.model.codec.event_codec import events_of
 from dagrun.model.journal import Held, Journal, Line, SupportsSummaryCache, SupportsVersions
 from dagrun.model.question import Question
 from dagrun.model.redaction.records import shown_events
-from dagrun.observe.run_standing import RunOverview, RunState, standing_of
+from dagrun.observe.run_standing import RunOverview, RunState, standing_at_start, standing_of, standing_of_damaged
 from dagrun.observe.run_summary import summary_of
 from dagrun.runtime.run import Run
 from dagrun.serve.feeds import Feed, LiveFeed, RecordFeed, held_by
@@ -247,9 +247,9 @@ class Catalog:
             feed = await self._opened(held.run_id)
             await feed.refresh()
         except RunNotFound:
-            return RunEntry(RunOverview(run_id=held.run_id, stand=RunState.RUNNING, owner=held.owner))
+            return RunEntry(standing_at_start(held))
         except JournalError as error:
-            return _damaged(held.run_id, error)
+            return RunEntry(standing_of_damaged(held.run_id, error))
         assert isinstance(feed, RecordFeed)
         return _entry_of_feed(feed)
 
@@ -258,18 +258,12 @@ class Catalog:
         try:
             lines = await self.journal.read(held.run_id)
             if not lines:
-                stand = RunState.RUNNING if held.is_held else RunState.EMPTY
-                return RunEntry(RunOverview(run_id=held.run_id, stand=stand, owner=held.owner if held.is_held else ""))
+                return RunEntry(standing_at_start(held))
             return await anyio.to_thread.run_sync(_entry_of_lines, lines, held)
         except RunNotFound:
             return None
         except (JournalDamaged, JournalFailed) as error:
-            return _damaged(held.run_id, error)
-
-
-def _damaged(run_id: str, error: JournalError) -> RunEntry:
-    reason = f"record {error.seq}: {error.reason}" if isinstance(error, JournalDamaged) else str(error)
-    return RunEntry(RunOverview(run_id=run_id, stand=RunState.DAMAGED, reason=shorten(reason)))
+            return RunEntry(standing_of_damaged(held.run_id, error))
 
 
 def _entry_of_lines(lines: Sequence[Line], held: Held) -> RunEntry:

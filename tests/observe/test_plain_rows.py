@@ -21,7 +21,7 @@ from dagrun.api.replaying import replayed
 from dagrun.graph.fold import fold
 from dagrun.model.codec.event_codec import decode
 from dagrun.model.event import Event
-from dagrun.observe.view import plain_rows
+from dagrun.observe.view import steps
 from dagrun.observe.view.live_view import LiveView
 from dagrun.observe.view.waits import Waits
 from plain_steps import applied, comparable
@@ -206,7 +206,7 @@ def _planners_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_end_is_plain(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(plain_rows, "_is_plain", lambda node, call: call.outcome is not None)
+    patch.setattr(steps, "_is_plain", lambda node, call: call.outcome is not None)
 
 
 def _a_change_is_marked_once(patch: pytest.MonkeyPatch) -> None:

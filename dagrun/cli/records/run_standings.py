@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagrun.cli.records.folder_records import FolderRecords
-from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
+from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound
 from dagrun.journal import standing_file
 from dagrun.journal.run_folder import RunPaths
-from dagrun.observe.run_standing import RunOverview, RunState, standing_of
+from dagrun.observe.run_standing import RunOverview, standing_at_start, standing_of, standing_of_damaged
 from dagrun.observe.run_summary import summary_of
 
 if TYPE_CHECKING:
@@ -102,22 +102,12 @@ def _lines(records: Records, run_id: str) -> list[Line] | JournalError:
 
 
 def _known(held: Held, found: list[Line] | JournalError, reader: _Reader) -> Known:
-    run_id, owner = held.run_id, held.owner if held.is_held else ""
-    if isinstance(found, JournalError):
-        return _unreadable(run_id, found)
-    if not found:  # it is just beginning, or was killed while it began
-        return Known(
-            RunOverview(run_id=run_id, stand=RunState.RUNNING if owner else RunState.EMPTY, owner=owner, records=0)
-        )
-    try:
-        return reader(held, found)
-    except (JournalDamaged, JournalFailed) as error:
-        return _unreadable(run_id, error)
-
-
-def _unreadable(run_id: str, error: JournalError) -> Known:
-    reason = f"record {error.seq}: {error.reason}" if isinstance(error, JournalDamaged) else str(error)
-    return Known(RunOverview(run_id=run_id, stand=RunState.DAMAGED, reason=shorten(reason)), fault=error)
+    if isinstance(found, list):
+        try:
+            return reader(held, found) if found else Known(standing_at_start(held))
+        except (JournalDamaged, JournalFailed) as error:
+            found = error
+    return Known(standing_of_damaged(held.run_id, found), fault=found)
 
 
 def _counted(held: Held, lines: Sequence[Line]) -> Known:

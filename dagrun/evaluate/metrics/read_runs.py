@@ -19,6 +19,7 @@ from dagrun.graph.figures import critical_path
 from dagrun.graph.longest_paths import remaining_paths, topological_order
 from dagrun.model.codec.event_codec import events_of
 from dagrun.model.journal import Journal, Line, SupportsVersions
+from dagrun.observe.run_standing import fault_text
 from dagrun.observe.run_summary import RecordCount, RunSummary, count_record
 
 Instant = datetime | timedelta | float | None
@@ -59,18 +60,18 @@ class FiguresReader:
             JournalFailed: The journal cannot be read.
         """
         async with self._lock:
-            marks = await self._marks()
-            found = RecordedRuns()
             known: dict[str, tuple[str, RunSummary | str]] = {}
-            for run_id, mark in marks.items():
+            for run_id, mark in (await self._marks()).items():
                 kept = self._known.get(run_id)
                 fresh = kept if kept is not None and mark and kept[0] == mark else await self._figures(run_id, mark)
-                if fresh is None:
-                    continue
-                known[run_id] = fresh
-                _keep(found, run_id, fresh[1])
+                if fresh is not None:
+                    known[run_id] = fresh
             self._known = known
-            return found
+            said = {run_id: what for run_id, (_, what) in known.items()}
+            return RecordedRuns(
+                {run_id: run for run_id, run in said.items() if isinstance(run, RunSummary)},
+                {run_id: fault for run_id, fault in said.items() if isinstance(fault, str)},
+            )
 
     async def _marks(self) -> Mapping[str, str]:
         if isinstance(self._journal, SupportsVersions):
@@ -85,16 +86,7 @@ class FiguresReader:
         except RunNotFound:  # it was deleted a moment ago
             return None
         except (JournalDamaged, JournalFailed) as error:
-            return mark, shorten(
-                f"record {error.seq}: {error.reason}" if isinstance(error, JournalDamaged) else str(error)
-            )
-
-
-def _keep(found: RecordedRuns, run_id: str, what: RunSummary | str) -> None:
-    if isinstance(what, str):
-        found.left_out[run_id] = what
-    else:
-        found.figures[run_id] = what
+            return mark, fault_text(error)
 
 
 def measured_run(run_id: str, lines: Sequence[Line]) -> RunSummary:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from dagrun._version import __version__
@@ -10,23 +10,21 @@ from dagrun.api.replaying import Replayed
 from dagrun.errors import ContractError, ValueRefused
 from dagrun.graph.figures import RunFigures, critical_path, handoff
 from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.event import Event, PlannerAsked, Spliced
 from dagrun.model.journal import Held
-from dagrun.model.outcome import Recovery, Status
-from dagrun.observe.view.history import FOREVER, History
-from dagrun.observe.view.log import log_of
+from dagrun.model.outcome import Recovery, State, Status
+from dagrun.observe.narrative import Entry, tell, why
+from dagrun.observe.run_standing import RunState
+from dagrun.observe.view.history import FOREVER, History, Span
 from dagrun.observe.view.path import element_on_path, gaps_on, path_as_it_went
 from dagrun.observe.view.revisions import planner_views, revision_views, seconds
-from dagrun.observe.view.shape import VIEW_VERSION, CeilingView, QuestionView, RunFacts, RunView
+from dagrun.observe.view.shape import VIEW_VERSION, CeilingView, LogView, QuestionView, RunFacts, RunView
 from dagrun.observe.view.steps import StepWriter
 from dagrun.observe.view.values import Values, ValueWriter
 from dagrun.observe.view.waits import REASONS, Slots, Waits
 from dagrun.runtime.result import RunResult, answer_of
 from dagrun.runtime.run import Run
-
-RUNNING: Final = "running"
-WAITING: Final = "waiting"
-INTERRUPTED: Final = "interrupted"
-ENDED: Final = "ended"
 
 
 def view_of(
@@ -138,13 +136,13 @@ def document(
     }
 
 
-def stand_of(graph: LiveGraph, history: History, *, is_alive: bool) -> str:
+def _stand_of(graph: LiveGraph, history: History, *, is_alive: bool) -> RunState:
     """Return the state of a run; *is_alive*: whether a process runs it."""
     if graph.status is None:
-        return RUNNING if is_alive else INTERRUPTED
+        return RunState.RUNNING if is_alive else RunState.INTERRUPTED
     if history.pauses and history.pauses[-1].ended is None:
-        return WAITING if graph.status is Status.WAITING else INTERRUPTED
-    return ENDED
+        return RunState.WAITING if graph.status is Status.WAITING else RunState.INTERRUPTED
+    return RunState.ENDED
 
 
 def changing_facts(
@@ -166,7 +164,7 @@ def changing_facts(
         "id": history.run_id,
         "goal": shown.text(graph.goal),
         "status": None if graph.status is None else str(graph.status),
-        "stand": stand_of(graph, history, is_alive=is_alive),
+        "stand": str(_stand_of(graph, history, is_alive=is_alive)),
         "reason": shown.text(graph.reason),
         "began": history.began,
         "ended": None if history.ended is None else history.clock(history.ended),
@@ -264,3 +262,63 @@ def question_views(graph: LiveGraph, history: History) -> list[QuestionView]:
         }
         for asked in history.questions.values()
     ]
+
+
+# The log --------------------------------------------------------------------------------------------------------------
+
+MAX_LINES: Final = 2_000
+
+
+def log_of(graph: LiveGraph, history: History) -> tuple[list[LogView], int]:
+    """Return the lines of the log, and how many were left out: of steps only those that did not go well.
+
+    Args:
+        graph: The state of the run.
+        history: What its rare events say.
+    """
+    drafts = [work.at for work in history.planner if work.kind == "draft"]
+    told = [event for event in graph.rare if not _is_usual(event, drafts)]
+    parent = history.opening.parent if history.opening is not None else ""
+    rare = [_line(entry, graph, entry.seq) for entry in tell(graph, told, parent)]
+    room = max(0, MAX_LINES - len(rare))
+    bad = [line for node in graph.nodes.values() for line in _bad(node, graph)]
+    # The end of a call has no number, and comes before what follows from it at the same instant.
+    kept = sorted([*rare[:MAX_LINES], *bad[:room]], key=lambda line: (line["at"], line["seq"] or 0))
+    return kept, len(rare) + len(bad) - len(kept)
+
+
+def _is_usual(event: Event, drafts: Sequence[Span]) -> bool:
+    """Whether an event is routine: the planner is called, or a step of the first plan has arrived."""
+    is_draft = isinstance(event, Spliced) and any(span.start <= event.at <= span.end for span in drafts)
+    return is_draft or isinstance(event, PlannerAsked)
+
+
+def _bad(node: Node, graph: LiveGraph) -> Iterator[LogView]:
+    """Yield the lines about a step that did not go well."""
+    for attempt in node.attempts:
+        outcome = attempt.outcome
+        if outcome is None or attempt.ended is None or (outcome.state is State.SUCCEEDED and not outcome.surprise):
+            continue
+        text = f"{outcome.state} after {attempt.duration:.2f} s"
+        yield _line(Entry(0, attempt.ended, "AttemptEnded", node.id, text, tuple(why(attempt))), graph, None)
+    ended = node.ended
+    if ended is not None and (ended.state is not State.SUCCEEDED or ended.is_default):
+        because = (f"because of {ended.cause}",) if ended.cause else ()
+        entry = Entry(ended.seq, ended.at, "StepSettled", node.id, str(ended.state), (ended.reason, *because))
+        yield _line(entry, graph, ended.seq)
+
+
+def _line(entry: Entry, graph: LiveGraph, seq: int | None) -> LogView:
+    shown = graph.plan.redactor
+    return {
+        "seq": seq,
+        "at": round(entry.at, 6),
+        "event": entry.event,
+        "about": entry.about,
+        "text": shown.text(entry.text),
+        "details": [shown.text(line) for line in entry.details if line],
+        "steps": sorted(entry.steps) or ([entry.about] if entry.event in _OF_STEPS else []),
+    }
+
+
+_OF_STEPS: Final = frozenset(("AttemptEnded", "StepSettled"))
