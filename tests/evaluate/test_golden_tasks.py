@@ -186,30 +186,6 @@ def test_a_call_that_no_act_is_for_fails_with_what_there_is(tmp_path: Path) -> N
     assert 'no act of ship is for the arguments {"order": 17}; the nearest is that when {"order": 1}' in found[0]
 
 
-@pytest.mark.parametrize(
-    ("act", "is_played"),
-    [
-        ({"when": {"order": 17}}, True),
-        ({"when": {}}, False),
-        ({"when": {}, "ignore": ["order"]}, True),
-        ({}, True),
-    ],
-)
-def test_an_exact_case_plays_acts_for_all_of_the_arguments(
-    tmp_path: Path, act: dict[str, Any], *, is_played: bool
-) -> None:
-    world = {"ship": {**act, "return": "gone"}, "notify": "sent"}
-    status = "succeeded" if is_played else "failed"
-    found = misses(tmp_path, {"status": status}, plan=PLAN, world=world, exact=True)
-
-    assert bool(found) is not is_played, found
-
-
-def test_ignore_is_for_exact_cases(tmp_path: Path) -> None:
-    with pytest.raises(CasesRefused, match="ignore is for a case with exact: true"):
-        play(tmp_path, plan=PLAN, world={"ship": {"when": {}, "ignore": ["order"], "return": "gone"}, "notify": "sent"})
-
-
 def test_every_seed_has_a_delay_of_its_own_and_the_same_each_time(tmp_path: Path) -> None:
     world = {"ship": [{"raise": "retryable"}, {"return": "gone"}], "notify": "sent"}
     once, again = (play(tmp_path, plan=PLAN, world=world, runs=4, seed=7) for _ in range(2))
@@ -421,7 +397,7 @@ def test_arguments_that_a_tool_does_not_have_are_refused(tmp_path: Path) -> None
     assert "expect.calls.args.notify: notify has no argument whom" in second
 
 
-def test_replies_of_a_planner_and_deeds_of_a_host_stand_in_a_case(tmp_path: Path) -> None:
+def test_replies_of_a_planner_stand_in_a_case(tmp_path: Path) -> None:
     """As ``dagrun eval from`` writes them, and as people may."""
     other = {"id": "again", "tool": "search_copy", "args": {"query": "socks"}}
     plan = {"steps": [{"id": "find", "tool": "read_page", "args": {"name": "x"}}, {**SHIP, "depends_on": ["find"]}]}
@@ -431,14 +407,43 @@ def test_replies_of_a_planner_and_deeds_of_a_host_stand_in_a_case(tmp_path: Path
         world={"read_page": {"raise": "unreachable"}, "search_copy": [["a"]], "ship": {"takes": 5, "return": "gone"}},
         policy={"replan_on": ["unreachable"]},
         planner=[
-            {"about": ["find"], "takes": 2, "busy": "it is asleep"},
             {"about": ["find"], "takes": 2, "patch": {"edits": [{"op": "replace", "id": "find", "step": other}]}},
         ],
-        host=[{"after": "again", "takes": 1, "cancel": "ship", "reason": "not any more"}],
-        expect={"status": None, "steps": {"again": {"output": ["a"]}}, "patches": {"at_least": 1}},
+        expect={"steps": {"again": {"output": ["a"]}}, "patches": {"at_least": 1}},
     )
 
     assert found.misses == []
+
+
+def test_a_request_without_a_reply_names_the_nearest_one(tmp_path: Path) -> None:
+    plan = {"steps": [{"id": "find", "tool": "read_page", "args": {"name": "x"}}]}
+    facts: dict[str, Any] = {"world": {"read_page": {"raise": "unreachable"}}, "policy": {"replan_on": ["unreachable"]}}
+    found = play(tmp_path, plan=plan, planner=[{"about": ["other"]}], expect={"status": "failed"}, **facts)
+
+    assert any("the planner is asked about find; the nearest reply is about other" in miss for miss in found.misses)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"plan": {"steps": []}, "fail": "no"}, "a reply has plan or fail, not both"),
+        ({"kind": "person"}, "kind is for a reply with fail"),
+    ],
+)
+def test_a_reply_of_a_planner_that_says_two_things_is_refused(
+    tmp_path: Path, fields: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(CasesRefused, match=words):
+        play(tmp_path, goal="x", planner=[fields], world={})
+
+
+def test_a_case_may_say_what_composes_the_answer(tmp_path: Path) -> None:
+    """The answer itself is enough; it is composed once, so no arguments tell its calls apart."""
+    plan = {"steps": [SHIP]}
+    expect = {"output": "Two."}
+    assert play(tmp_path, plan=plan, world={"ship": "gone"}, compose="Two.", expect=expect).misses == []
+    with pytest.raises(CasesRefused, match="compose: when and step are for tools"):
+        play(tmp_path, plan=plan, world={"ship": "gone"}, compose={"when": {"a": 1}, "return": 1})
 
 
 _AGENT = """

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import anyio
 import pytest
 
 import dagrun
-from dagrun import Budget, MemoryJournal, Patch, Plan, Policy, Step, ToolError, tool
+from dagrun import MemoryJournal, Plan, Policy, Run, Step, ToolError, tool
 from dagrun.errors import CasesRefused
 from dagrun.evaluate.cases.recorded_case import playable_events, recorded_case
 from dagrun.testing import run_virtual
@@ -69,49 +71,44 @@ def test_a_retry_that_takes_outputs_over_names_the_run_to_take() -> None:
         await dagrun.run(plan, tools=[look, refuse_all], journal=journal, run_id="first")
         async with dagrun.retry("first", tools=[look, refuse_all], journal=journal, new_id="second") as run:
             await run.result()
-        with pytest.raises(CasesRefused, match="it takes over outputs from run first, which it retries"):
+        with pytest.raises(CasesRefused, match="it retries run first: make one of that run"):
             recorded_case("second", playable_events("second", await journal.read("second")))
 
     run_virtual(main)
 
 
-def test_a_ceiling_of_several_runs_is_not_on_the_record_of_one() -> None:
-    """What the others had used is on theirs."""
-
-    @tool(effect="read", max_tokens=60)
-    async def ask() -> str:
-        return "x"
+@pytest.mark.parametrize(
+    ("deed", "what"),
+    [
+        (lambda run: run.cancel("b"), "cancelled step b"),
+        (lambda run: run.cancel(), "ended it"),
+    ],
+)
+def test_a_run_that_its_host_changed_is_refused(deed: Callable[[Run], object], what: str) -> None:
+    """No case says what a host does; a cassette plays it."""
 
     async def main() -> None:
         journal = MemoryJournal()
-        plan = Plan(steps=[Step(id="a", tool="ask")])
-        async with dagrun.Engine(budget=Budget(max_tokens=50)) as engine:
-            await engine.run(plan, tools=[ask], journal=journal, run_id="r")
-        text = "run r cannot become a case: its record does not have what other runs had used of the ceilings"
-        with pytest.raises(CasesRefused, match=text):
+        async with dagrun.start(Plan(steps=PAIR), tools=[look, send], journal=journal, run_id="r") as run:
+            await anyio.sleep(0.5)
+            deed(run)
+            await run.result()
+        with pytest.raises(CasesRefused, match=f"its host {what} while it ran, which no case says: play it with"):
             recorded_case("r", playable_events("r", await journal.read("r")))
 
     run_virtual(main)
 
 
-def test_a_goal_that_was_resumed_without_a_planner_is_refused() -> None:
-    """A case of a goal has a planner, which would be asked."""
-
-    class Waits:
-        async def revise(self, brief: dagrun.Brief) -> Patch:
-            await anyio.sleep_forever()
-            raise AssertionError
-
+def test_a_run_of_two_sessions_is_refused() -> None:
     async def main() -> None:
         journal = MemoryJournal()
-        async with dagrun.start(goal="look", tools=[look], planner=Waits(), journal=journal, run_id="r") as run:
+        async with dagrun.start(Plan(steps=PAIR), tools=[look, send], journal=journal, run_id="r") as run:
             await anyio.sleep(0.5)
             run.suspend()
             await run.result()
-        async with dagrun.resume("r", tools=[look], journal=journal) as run:
-            result = await run.result()
-        assert result.reason == "there is no plan, and the run has gone on without a planner"
-        with pytest.raises(CasesRefused, match="does not have a planner: it has gone on without one"):
+        async with dagrun.resume("r", tools=[look, send], journal=journal) as run:
+            await run.result()
+        with pytest.raises(CasesRefused, match="it was resumed, and a case is of one session: play it with"):
             recorded_case("r", playable_events("r", await journal.read("r")))
 
     run_virtual(main)

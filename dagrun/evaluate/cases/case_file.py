@@ -22,8 +22,6 @@ Ending: TypeAlias = Literal[
     "succeeded", "failed", "over_budget", "waiting", "escalated", "unknown", "cancelled", "refused"
 ]
 FOREVER: Final = "forever"
-UNSTOPPABLE: Final = "unstoppable"
-NOBODY: Final = "nobody"
 _OLD_WORDS: Final = {"approve": "took_effect", "deny": "did_not"}
 _ACT: Final = frozenset(("when", "takes", "return", "raise"))  # an object with one of these is an act, and no value
 
@@ -60,12 +58,10 @@ class Act(_Part):
     """One scripted response of a stub.
 
     Attributes:
-        when: The act is only for calls with these arguments; a part of an object is enough, unless the case is exact.
-        ignore: Arguments that may be anything, in a case that is exact.
+        when: The act is only for calls with these arguments; a part of an object is enough.
         step: The act is only for calls of this step; of an element of a list, such as ``load[2]``.
-        takes: Seconds until it returns or raises; ``forever`` for a call that never ends by itself, ``unstoppable`` for
-            one that goes on when it is told to stop. One that takes ``forever`` raises its failure when it is told to
-            stop: a ``tool_error``, say, as nothing has happened.
+        takes: Seconds until it returns or raises; ``forever`` for a call that never ends by itself. Such a call raises
+            its failure when it is told to stop: a ``tool_error``, say, as nothing has happened.
         returns: The value that it returns.
         raises: The failure that it raises in place of that: ``timeout``, ``connection``, ``tool_error``, ``dies``, an
             HTTP status such as 429; or one of these with a text, as in ``{tool_error: no such address}``.
@@ -77,9 +73,8 @@ class Act(_Part):
     """
 
     when: dict[str, Any] | None = None
-    ignore: list[str] = []
     step: str | None = None
-    takes: Seconds | Literal["forever", "unstoppable"] = 0.0
+    takes: Seconds | Literal["forever"] = 0.0
     returns: Any = Field(default=None, alias="return")
     raises: Annotated[Any, BeforeValidator(_failure)] = Field(default=None, alias="raise")
     surprise: str = ""
@@ -92,8 +87,6 @@ class Act(_Part):
     def _one_end(self) -> Act:
         if self.raises is not None and "returns" in self.model_fields_set:
             raise ValueError("an act returns or raises, not both")
-        if self.ignore and self.when is None:
-            raise ValueError("ignore is for an act with when: {} for no other arguments")
         return self
 
 
@@ -116,14 +109,14 @@ class PersonReply(_Part):
 
     Attributes:
         choice: A choice of `Answer`, such as ``approve`` or ``deny``, or ``took_effect`` or ``did_not`` for a call in
-            doubt; ``nobody``: there is nobody to answer now.
+            doubt.
         value: The value that was asked for.
         takes: Seconds until the answer; ``forever`` for none.
         note: The reason, for the record.
         kind: The reply is only for questions of this kind, such as ``approval`` or ``effect``.
     """
 
-    choice: Choice | Literal["nobody"] = "approve"
+    choice: Choice = "approve"
     value: Any = None
     takes: Seconds | Literal["forever"] = 0.0
     note: str = ""
@@ -158,15 +151,10 @@ class PlannerReply(_Part):
     Attributes:
         about: The steps that it is asked about; empty for a goal: its first plan, or more of it.
         takes: Seconds until the answer; ``forever`` for none.
-        at: Seconds after which each step of *plan* comes, as each starts while the rest is written; left out, all come
-            at the end.
         plan: The whole plan, for a goal.
         patch: Edits of the plan, as in ``dagrun schema patch``.
         more: Whether it wants to be asked again when all of the plan has ended.
-        refuse: The answer is no valid one, for this reason; steps of *plan* that came (*at*) before may have begun. A
-            plan without *at* is refused for a fault of its own, in place of this reason.
-        busy: Why its model has no answer now; it is asked again.
-        fail: Why it has no answer, or none to the end; steps of *plan* that came before may have begun.
+        fail: Why it has no answer.
         kind: Who goes on after *fail*, as in `CannotPlan`: ``person`` for people, ``ceiling`` if a limit is reached.
         tokens: What its models use.
         cost: What that costs.
@@ -174,12 +162,9 @@ class PlannerReply(_Part):
 
     about: list[str] = []
     takes: Seconds | Literal["forever"] = 0.0
-    at: list[Seconds] = []
     plan: dict[str, Any] | None = None
     patch: dict[str, Any] | None = None
     more: bool = False
-    refuse: str | None = None
-    busy: str | None = None
     fail: str | None = None
     kind: Literal["cannot", "person", "ceiling"] = "cannot"
     tokens: Count | None = None
@@ -188,19 +173,10 @@ class PlannerReply(_Part):
     @model_validator(mode="after")
     def _one_answer(self) -> PlannerReply:
         given = [name for name in ("plan", "patch", "fail") if getattr(self, name) is not None]
-        if len(given) > 1 and given != ["plan", "fail"]:
+        if len(given) > 1:
             raise ValueError(f"a reply has {' or '.join(given)}, not both")
-        if [self.refuse, self.busy, self.fail].count(None) < 2 or (self.busy is not None and given):
-            raise ValueError("a reply is one of refuse, busy and fail, and with busy it has no answer")
-        if self.more and self.refuse is not None:
-            raise ValueError("more is for an answer that is not refused")
         if self.kind != "cannot" and self.fail is None:
             raise ValueError("kind is for a reply with fail")
-        if self.at and self.plan is None:
-            raise ValueError("at is for a reply with a plan, whose steps start as they come")
-        steps = None if self.plan is None else self.plan.get("steps")
-        if isinstance(steps, list) and len(self.at) > len(steps):
-            raise ValueError("at has more times than plan has steps")
         return self
 
 
@@ -236,41 +212,6 @@ def _reconciled(value: Any) -> Any:
 Reconciliations: TypeAlias = dict[
     Name, Annotated[list[ReconcileReply], Field(min_length=1), BeforeValidator(_reconciled, json_schema_input_type=Any)]
 ]
-
-
-class HostDeed(_Part):
-    """One scripted action of the host during the run; the actions follow one another.
-
-    Attributes:
-        after: The deed waits for the end of this step; left out, for the begin of the run.
-        takes: Seconds from then on.
-        splice: Changes the plan: a patch.
-        goal: Changes the goal.
-        cancel: Cancels a step, by its id, or the whole run (``*``).
-        resume: Takes the run up again, as `dagrun.resume` does, after it has ended in doubt, or when it waits for
-            answers of people. What follows is done to the resumed run.
-        attended: Whether people are asked while the resumed run goes on, though they write `letters` else.
-        reason: The reason of a cancellation, for the record.
-    """
-
-    after: str = ""
-    takes: Seconds = 0.0
-    splice: dict[str, Any] | None = None
-    goal: Text | None = None
-    cancel: str | None = None
-    resume: Literal[True] | None = None
-    attended: bool = False
-    reason: str = "cancelled by the host"
-
-    @model_validator(mode="after")
-    def _one_deed(self) -> HostDeed:
-        if [self.splice, self.goal, self.cancel, self.resume].count(None) != 3:
-            raise ValueError("a deed is one of splice, goal, cancel and resume")
-        if self.resume and (self.after or self.takes):
-            raise ValueError("a run is resumed at its end: neither after a step nor later")
-        if self.attended and not self.resume:
-            raise ValueError("attended is for a deed that resumes the run")
-        return self
 
 
 class StepExpectation(_Part):
@@ -395,12 +336,8 @@ class Case(_CaseDefaults):
         goal: What is wanted, in words; a planner writes the plan.
         plan: The plan: a file, or the plan itself.
         inputs: The inputs of the run.
-        host: What the host does to the run while it goes on, in order.
-        letters: Whether people write letters in place of being asked: nobody is there, so the planner is asked before
-            them, and a run that has nothing else to do waits for them until the host resumes it.
         runs: How often it runs: with the seeds *seed*, *seed* + 1, and so on.
         seed: The first seed, of the jitter of delays between attempts.
-        exact: Whether an act with *when* is only for calls with all of these arguments and no others; ``{}`` for none.
         clock: ``virtual``: time costs nothing, and is exact; ``real``. What fits is found out, unless it is said here.
         faults: ``matrix``: each tool of the case is also broken in each way, once and always, and what no fault may
             change must hold; see `dagrun.evaluate.cases.fault_matrix`.
@@ -411,11 +348,8 @@ class Case(_CaseDefaults):
     goal: Text | None = None
     plan: str | dict[str, Any] | None = None
     inputs: dict[str, Any] = {}
-    host: list[HostDeed] = []
-    letters: bool = False
     runs: Annotated[int, Field(ge=1, le=1_000)] = 1
     seed: int = 0
-    exact: bool = False
     clock: Literal["virtual", "real"] | None = None
     faults: Literal["matrix"] | None = None
     expect: Expectation = Expectation()

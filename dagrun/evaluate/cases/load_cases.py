@@ -18,7 +18,6 @@ from dagrun.errors import CasesRefused, ContractError, PlanRefused
 from dagrun.evaluate.cases.case_file import Case, CaseFile
 from dagrun.evaluate.cases.expectations import AnswerJudge
 from dagrun.evaluate.cases.gates import unknown_figures
-from dagrun.evaluate.cases.host_deeds import patches_of
 from dagrun.evaluate.cases.planner_replies import PlayedPlanner
 from dagrun.evaluate.cases.read_file import read_file
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, must_fit, scripts_of, unknown_arguments
@@ -171,7 +170,6 @@ class _Loader:
             _plan_in(case.expect.plan)
         judge = None if case.expect.critic is None else AnswerJudge(self._made(case.expect.critic, "review"))
         critics = [self._made(one, "review") for one in case.critics]
-        patches_of(case.host)
         means = TrialSettings(
             case=case,
             plan=self._plan(case, tools),
@@ -285,8 +283,6 @@ def _unknown(case: Case, tools: Toolbox) -> Iterator[str]:
     yield from must_fit(tools, case.world)
     if any(act.when is not None or act.step is not None for act in case.compose):
         yield "compose: when and step are for tools; the answer is composed once, and its acts follow each other"
-    if not case.exact and (names := [name for name, acts in case.world.items() if any(act.ignore for act in acts)]):
-        yield f"world.{names[0]}: ignore is for a case with exact: true; others look only at what when names"
     for name, wanted in case.expect.calls.args.items():
         for one in (wanted if isinstance(wanted, list) else [wanted]) if name in tools else ():
             yield from unknown_arguments(tools[name], one, f"expect.calls.args.{name}")

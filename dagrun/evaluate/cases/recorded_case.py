@@ -1,46 +1,44 @@
-"""A golden task of a recorded run: what happened to it becomes its world, and what came of it is expected.
+"""A golden task of a recorded run, as far as a person edits one: the plan, what each tool did, approvals, and the end.
 
-The acts of a tool are found by the arguments of a call. A step is named only where equal calls of several steps came to
-different ends; where one step has made equal calls, they follow each other as its attempts did.
+Only a run of one session that its host left alone becomes a case; `Cassette` plays any other. Of the planner, the
+answers that were used are in the case. Whether the case comes to the same as the run is seen when it is carried out.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from dagrun.api.replaying import replayed
 from dagrun.errors import CasesRefused, ValueRefused
-from dagrun.evaluate.cases.recorded_calls import CallOnRecord, RecordedRun, read_run
-from dagrun.evaluate.cases.recorded_requests import step_of_case
+from dagrun.evaluate.cases.case_file import FOREVER
+from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
+from dagrun.evaluate.replay.cassette import LATE, is_of_person, secrets_in, was_stopped
+from dagrun.evaluate.replay.heard import RECONCILED, Heard, HeardCall, HeardReply
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.codec.event_codec import events_of, marks_of
-from dagrun.model.event import Event, Opening, RunEnded, RunStarted, RunSuspended, Spliced
+from dagrun.model.critic import Verdict
+from dagrun.model.event import DraftEnded, Event, Opening, Reviewed, RunEnded, RunStarted, RunSuspended, Spliced
 from dagrun.model.journal import Line
-from dagrun.model.outcome import State, Status
+from dagrun.model.outcome import ErrorKind, State, Status
+from dagrun.model.patch import Add, edit_as_dict
 from dagrun.model.question import Asked
 from dagrun.model.redaction.records import as_shown, redactor_of
-from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Hook, Redactor
-from dagrun.model.secrets.secret import KEY
-from dagrun.model.toolbox import COMPOSE, Toolbox
-from dagrun.model.value import decode, encode, to_json
+from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Hook
+from dagrun.model.toolbox import COMPOSE
+from dagrun.model.value import Unavailable, decode, encode, to_json
 from dagrun.runtime.result import answer_of
 
 _MAX_ANSWER: Final = 2_000  # bytes of JSON of an answer that is expected in full
-_MAX_ARGUMENT: Final = 200  # characters of JSON of an argument by which a person finds a call
 _MAX_STEPS: Final = 12  # whose states are all listed; of larger plans, only those that are worth a look
+_OWN: Final = frozenset(("coroutine", "thread", "process"))  # executors that every run has
 
 
-def recorded_case(
-    run_id: str,
-    recorded: Sequence[Event],
-    tools: Toolbox | None = None,
-    *,
-    is_brief: bool = False,
-    redact: Hook | None = None,
-) -> dict[str, Any]:
+def recorded_case(run_id: str, recorded: Sequence[Event], *, redact: Hook | None = None) -> dict[str, Any]:
     """Return the fields of a `Case` of a run that has ended.
 
     What must not be shown is redacted: what looks like a token, what the name of its field says to be secret, the kinds
@@ -49,12 +47,10 @@ def recorded_case(
     Args:
         run_id: The run.
         recorded: Its events.
-        tools: The tools of today; `None` to take arguments as the record has them.
-        is_brief: Whether large arguments are left out, for people; steps are named where that leaves calls alike.
         redact: The function of the host that redacts texts, as for `dagrun.run`; it is not on record.
 
     Raises:
-        CasesRefused: The run has not ended, or a case cannot do the same; every reason is in the error.
+        CasesRefused: The run has not ended, or is none that a case can say; every reason is in the error.
         JournalDamaged: The events do not follow from each other.
     """
     last = recorded[-1]
@@ -62,28 +58,28 @@ def recorded_case(
         where = f" ({last.status}: {last.reason})" if isinstance(last, RunSuspended) else ""
         raise CasesRefused([f"run {run_id} has not ended{where}: a case says how it ends"])
     redactor = redactor_of(recorded, redact) or DEFAULT_REDACTOR
-    run = read_run(run_id, [as_shown(event, redactor) for event in recorded], tools)
-    opening = run.opening
-    is_bound = run.taken_over or opening.guards or opening.guarded_tools
-    what = "outputs" if run.taken_over else "what people have to agree to"
-    handed = run.people.handed_over_inside
-    reasons = [f"it takes over {what} from run {opening.parent}, which it retries: make one of that run"] * bool(
-        is_bound
-    )
-    reasons += [f"its record does not have {what}" for what in dict.fromkeys(run.missing)]
-    reasons += [f"a person has handed it over as {step} asked amid its work, as no stand-in does" for step in handed]
-    if reasons:
+    shown = [as_shown(event, redactor) for event in recorded]
+    heard = Heard(shown)
+    if reasons := list(_reasons_against(heard)):
         raise CasesRefused([f"run {run_id} cannot become a case: {reason}" for reason in reasons])
-    if is_brief:
-        for call in run.calls:
-            short = {name: value for name, value in call.arguments.items() if _is_short(value)}
-            call.ignored += (name for name in call.arguments if name not in short)
-            call.arguments = short
-    return _case(run_id, run, recorded, redactor)
+    assert isinstance(recorded[0], RunStarted)
+    assert recorded[0].opening is not None
+    return _case(run_id, recorded[0].opening.seed, heard, replayed(run_id, shown).graph)
 
 
-def _is_short(value: Any) -> bool:
-    return len(json.dumps(value, ensure_ascii=False)) <= _MAX_ARGUMENT
+def _reasons_against(heard: Heard) -> Iterator[str]:
+    if heard.first.parent:
+        yield f"it retries run {heard.first.parent}: make one of that run"
+    elif heard.before:
+        yield "it was resumed, and a case is of one session: play it with dagrun.Cassette"
+    for deed in heard.deeds[:1]:
+        ended = f"cancelled step {deed.step}" if deed.step else "ended it"
+        what = "changed its plan or goal" if deed.is_change else ended
+        yield f"its host {what} while it ran, which no case says: play it with dagrun.Cassette"
+    for (step, _), call in heard.calls.items():
+        value = None if call.ended is None else call.ended.outcome.value
+        if isinstance(value, Unavailable):
+            yield f"its record does not have what step {step} gave: {value.reason}"
 
 
 def playable_events(run_id: str, lines: Sequence[Line], unseal: Callable[[str], bytes] | None = None) -> list[Event]:
@@ -110,34 +106,24 @@ def playable_events(run_id: str, lines: Sequence[Line], unseal: Callable[[str], 
     return events_of(run_id, lines, unseal)
 
 
-def _case(run_id: str, run: RecordedRun, recorded: Sequence[Event], redactor: Redactor) -> dict[str, Any]:
-    first = next(event.opening for event in recorded if isinstance(event, RunStarted) and event.opening is not None)
-    shown = as_shown(recorded[0], redactor)
-    assert isinstance(shown, RunStarted)
-    assert shown.opening is not None
-    opening = shown.opening
-    people = run.people.replies()
+def _case(run_id: str, seed: int | None, heard: Heard, graph: LiveGraph) -> dict[str, Any]:
+    begin, calls = _begin(heard.first), list(heard.calls.values())
+    replies = list(_replies(heard)) if heard.has_planner else []
     facts = {
-        **_begin(opening),
-        "inputs": decode(opening.inputs) or {},
-        **({"seed": first.seed} if first.seed else {}),
-        "policy": _policy(run.opening),
-        "planner": run.replies,
-        "secrets": sorted(_secrets([run.replies, _begin(opening)])),
-        "people": _people(people or {}),
-        "letters": run.people.by_letters,
-        "host": run.host,
-        "reconcile": {
-            tool: _short_list(_reconciled(said)) for tool, said in run.people.reconciled().items() if any(said.values())
-        },
-        "exact": bool(run.calls),
-        "world": _world([call for call in run.calls if call.tool != COMPOSE]),
-        "compose": _short_list(_shortened([call.act for call in run.calls if call.tool == COMPOSE])),
-        "expect": _expect(run, recorded),
+        **begin,
+        "inputs": decode(heard.first.inputs) or {},
+        "seed": seed or 0,
+        "policy": heard.first.policy.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        "planner": replies,
+        "secrets": sorted({*secrets_in([replies, begin])}),
+        "people": _people(heard),
+        "reconcile": _reconciled(heard),
+        "world": _world([call for call in calls if call.began.tool != COMPOSE], heard, graph),
+        "compose": _short_list([_act(call, heard, graph) for call in calls if call.began.tool == COMPOSE]),
+        "expect": _expect(heard, graph, replies),
     }
+    kept = {"world", *(["planner"] if heard.has_planner else [])}
     name = re.sub(r"[^A-Za-z0-9_.:-]", "-", run_id)
-    # Nobody who answers is not nobody who can be asked.
-    kept = {"world", *([] if people is None else ["people"]), *(["planner"] if run.has_planner else [])}
     return {"id": name, **{key: fact for key, fact in facts.items() if fact or key in kept}}
 
 
@@ -145,76 +131,139 @@ def _begin(opening: Opening) -> dict[str, Any]:
     if not opening.plan.steps:
         return {"goal": opening.plan.goal}
     plan = opening.plan.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    own = list(map(step_of_case, plan["steps"]))
-    return {"plan": {**{name: part for name, part in plan.items() if part not in ("", None)}, "steps": own}}
+    steps = list(map(_step_of_case, plan["steps"]))
+    return {"plan": {**{name: part for name, part in plan.items() if part not in ("", None)}, "steps": steps}}
 
 
-def _policy(opening: Opening) -> dict[str, Any]:
-    """Return the fields that are not as they are by default."""
-    fields: dict[str, Any] = opening.policy.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return fields
+def _step_of_case(step: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a step without an executor of the host: stubs need none."""
+    return {name: part for name, part in step.items() if name != "executor" or part in _OWN}
 
 
-def _secrets(part: Any) -> Iterator[str]:
-    """Yield the name of each secret in a plan."""
-    if isinstance(part, Mapping):
-        if isinstance(part.get(KEY), str):
-            yield part[KEY]
-        for inner in part.values():
-            yield from _secrets(inner)
-    elif isinstance(part, list):
-        for inner in part:
-            yield from _secrets(inner)
+def _seconds(value: float) -> dict[str, float]:
+    """Return a duration in hundredths of a second, not more than it was: else it might meet a limit that it kept."""
+    takes = math.floor(value * 100 + 1e-6) / 100
+    return {"takes": takes} if takes else {}
 
 
-def _people(told_by: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:
-    """Return the replies of people, as short as can be: an approval that took no time is a word."""
-    found: dict[str, Any] = {}
-    for name, replies in told_by.items():
-        one_kind = len({reply["kind"] for reply in replies}) == 1 and replies[0]["kind"] == Asked.APPROVAL
-        told = [{key: part for key, part in reply.items() if key != "kind" or not one_kind} for reply in replies]
-        short = [reply["choice"] if reply.keys() == {"choice"} else reply for reply in told]
-        found[name] = _short_list(short)
+# The planner and people -----------------------------------------------------------------------------------------------
+
+
+def _replies(heard: Heard) -> Iterator[dict[str, Any]]:
+    """Yield the answers of the planner that were used, with the fields of a `PlannerReply`."""
+    for number, told in sorted(heard.replies.items()):
+        about = sorted(filter(None, heard.requests[number]))
+        for reply in told:
+            if not (reply.is_asked_again or reply.problems or reply.handed_on):
+                yield {**({"about": about} if about else {}), **_reply(reply)}
+
+
+def _reply(reply: HeardReply) -> dict[str, Any]:
+    called, kind = reply.called, {} if reply.kind == "cannot" else {"kind": reply.kind}
+    assert called is not None
+    used = {"tokens": called.tokens, "cost": called.cost}
+    facts: dict[str, Any] = {name: fact for name, fact in used.items() if fact} | _seconds(called.seconds)
+    if called.fault.startswith(LATE):
+        return {**facts, "takes": FOREVER}
+    if called.fault:
+        return {**facts, "fail": called.fault.removeprefix("it raised CannotPlan: "), **kind}
+    more = {"more": True} if reply.end is not None and reply.end.more else {}
+    if not reply.splices:
+        return {**facts, **more}
+    edits = [edit for event in reply.splices for edit in event.edits]
+    answer: dict[str, Any] = {} if called.confidence is None else {"confidence": called.confidence}
+    for event in reply.splices:
+        answer |= {"output": event.output} if event.changes_output else {}
+    if isinstance(reply.end, DraftEnded):
+        added = (edit.step for edit in edits if isinstance(edit, Add))
+        steps = [step.model_dump(mode="json", by_alias=True, exclude_unset=True) for step in added]
+        return {**facts, "plan": {"steps": list(map(_step_of_case, steps)), **answer}, **more}
+    plain = [edit_as_dict(edit) for edit in edits]
+    shown = [{key: _step_of_case(part) if key == "step" else part for key, part in edit.items()} for edit in plain]
+    why = {"reason": reply.splices[-1].reason} if reply.splices[-1].reason else {}
+    return {**facts, "patch": {"edits": shown, **why, **answer}, **more}
+
+
+def _people(heard: Heard) -> dict[str, Any]:
+    """Return what people answered, by step or kind of question; an approval that took no time is a word."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    inside = {asked.question.id for call in heard.calls.values() for asked in call.questions}
+    for id_, ends in heard.answers.items():
+        question = heard.questions[id_]
+        for end in (one for one in ends if is_of_person(one) and id_ not in inside):
+            assert end.answer is not None
+            facts = {"value": end.answer.value, "note": end.answer.note, **_seconds(end.at - question.asked_at)}
+            told = {name: fact for name, fact in facts.items() if fact not in (None, "")}
+            reply = {"choice": end.answer.choice, "kind": str(question.kind), **told}
+            found.setdefault(question.step or str(question.kind), []).append(reply)
+    people: dict[str, Any] = {}
+    for name, replies in found.items():
+        if {reply["kind"] for reply in replies} == {str(Asked.APPROVAL)}:
+            for reply in replies:
+                del reply["kind"]
+        people[name] = _short_list([one["choice"] if one.keys() == {"choice"} else one for one in replies])
+    return people
+
+
+def _reconciled(heard: Heard) -> dict[str, Any]:
+    """Return what tools said of calls in doubt."""
+    found: dict[str, list[Any]] = {}
+    for id_, ends in heard.answers.items():
+        question = heard.questions[id_]
+        for answer in (end.answer for end in ends if end.answer is not None and end.answer.by.startswith(RECONCILED)):
+            is_no = answer.choice not in ("took_effect", "approve")
+            said = {"not_applied": True} if is_no else {"applied": answer.value}
+            found.setdefault(question.tool, []).append({"step": question.step, **said})
     return found
-
-
-def _reconciled(by_step: Mapping[str, Sequence[dict[str, Any]]]) -> list[Any]:
-    """Return what a tool said of calls in doubt, by step only if that makes a difference."""
-    found = {step: _shortened(said) for step, said in by_step.items() if said}
-    series = list(found.values())
-    if all(said == series[0] for said in series) and (len(series) == 1 or len(series[0]) == 1):
-        return [False if one == {"not_applied": True} else one for one in series[0]]
-    return [{"step": step, **one} for step, said in found.items() for one in said]
 
 
 # The world ------------------------------------------------------------------------------------------------------------
 
 
-def _world(calls: Sequence[CallOnRecord]) -> dict[str, Any]:
-    """Return the acts of each tool."""
-    by_call: dict[tuple[str, str], list[CallOnRecord]] = {}
+def _world(calls: Iterable[HeardCall], heard: Heard, graph: LiveGraph) -> dict[str, Any]:
+    """Return the acts of each tool; the step is named where steps came to different ends."""
+    by_tool: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for call in calls:
-        key = json.dumps([call.arguments, call.ignored], sort_keys=True)
-        by_call.setdefault((call.tool, key), []).append(call)
-    world: dict[str, list[dict[str, Any]]] = {}
-    for (tool, _), equal in by_call.items():
-        world.setdefault(tool, []).extend(_acts(equal))
-    return {tool: _short_list(acts) for tool, acts in world.items()}
+        by_step = by_tool.setdefault(call.began.tool, {})
+        by_step.setdefault(call.began.step, []).append(_act(call, heard, graph))
+    world: dict[str, Any] = {}
+    for tool, by_step in by_tool.items():
+        series = {step: _shortened(acts) for step, acts in by_step.items()}
+        first = next(iter(series.values()))
+        is_one = len(series) == 1 or all(acts == first and len(acts) == 1 for acts in series.values())
+        named = ({"step": step, **act} for step, acts in series.items() for act in acts)
+        world[tool] = _short_list(first if is_one else list(named))
+    return world
 
 
-def _acts(equal: Sequence[CallOnRecord]) -> Iterator[dict[str, Any]]:
-    """Yield the acts of equal calls of a tool."""
-    when = {"when": equal[0].arguments, **({"ignore": equal[0].ignored} if equal[0].ignored else {})}
-    by_step: dict[str, list[dict[str, Any]]] = {}
-    for call in equal:
-        by_step.setdefault(call.step, []).append(call.act)
-    series = [_shortened(acts) for acts in by_step.values()]
-    # Several steps with the same series of acts would use up each other's.
-    if len(series) == 1 or all(acts == series[0] and len(acts) == 1 for acts in series):
-        yield from ({**when, **act} for act in series[0])
-        return
-    for step, acts in zip(by_step, series, strict=True):
-        yield from ({**when, "step": step, **act} for act in acts)
+def _act(call: HeardCall, heard: Heard, graph: LiveGraph) -> dict[str, Any]:
+    """Return what came of a call, with the fields of an `Act`; of one that was stopped, that it takes for ever."""
+    if call.ended is None:
+        return {"takes": FOREVER}
+    outcome, tool = call.ended.outcome, graph.plan.toolbox[call.began.tool]
+    used = {"tokens": outcome.tokens, "cost": outcome.cost, "surprise": outcome.surprise, "confidence": call.confidence}
+    facts: dict[str, Any] = {name: fact for name, fact in used.items() if fact}
+    facts |= _seconds(call.ended.at - call.began.at)
+    reviews = [_review(verdict) for review in heard.reviews if _is_of(review, call) for verdict in review.verdicts]
+    facts |= {"reviews": reviews} if any(review["result"] != "pass" for review in reviews) else {}
+    if was_stopped(outcome):
+        return {"takes": FOREVER}
+    if outcome.failure is None:
+        return {**facts, "return": decode(outcome.value)}
+    is_misfit = outcome.failure.kind is ErrorKind.BAD_OUTPUT
+    return {**facts, "raise": WRONG_TYPE if is_misfit else said_of(outcome.failure, tool)}
+
+
+def _is_of(review: Reviewed, call: HeardCall) -> bool:
+    return (review.step, review.attempt) == (call.began.step, call.began.attempt)
+
+
+def _review(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "critic": verdict.critic,
+        "result": verdict.result,
+        **({"reason": verdict.reason} if verdict.reason else {}),
+    }
 
 
 def _short_list(found: list[Any]) -> Any:
@@ -233,37 +282,36 @@ def _shortened(acts: Sequence[Any]) -> list[Any]:
 # What is expected -----------------------------------------------------------------------------------------------------
 
 
-def _expect(run: RecordedRun, recorded: Sequence[Event]) -> dict[str, Any]:
-    graph = run.graph
-    expected: dict[str, Any] = {"status": str(graph.status), **_answer(run)}
+def _expect(heard: Heard, graph: LiveGraph, replies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    expected: dict[str, Any] = {"status": str(graph.status), **_answer(graph)}
     planned = list(graph.planned())
     if any(planned):
         few = len(planned) <= _MAX_STEPS
         expected["steps"] = {node.id: _step(node) for node in planned if few or _is_worth_a_look(node)}
-    effects = Counter(call.tool for call in run.calls if not graph.plan.toolbox[call.tool].effect.is_free)
-    once = [tool for tool, count in effects.items() if count == 1]
+    tools = Counter(call.began.tool for call in heard.calls.values())
+    once = [tool for tool, count in tools.items() if count == 1 and not graph.plan.toolbox[tool].effect.is_free]
     if once:
         expected["calls"] = {"once": once}
-    if run.replies:
-        count = sum(event.origin == "planner" and event.request > 0 for event in recorded if isinstance(event, Spliced))
+    if replies:
+        spliced = (event for event in heard.events if isinstance(event, Spliced) and event.origin == "planner")
+        count = sum(event.request > 0 for event in spliced)
         expected["patches"] = {"at_least": count, "at_most": count}
-    questions = run.people.questions
-    if not run.people.asked_inside and not any(question.kind is Asked.PATCH for question in questions):
-        expected["escalates"] = bool(questions) or graph.status in (Status.ESCALATED, Status.WAITING)
+    if not any(call.questions for call in heard.calls.values()):
+        expected["escalates"] = bool(heard.questions) or graph.status in (Status.ESCALATED, Status.WAITING)
     return {name: part for name, part in expected.items() if name == "output" or part not in ({}, [])}
 
 
-def _answer(run: RecordedRun) -> dict[str, Any]:
+def _answer(graph: LiveGraph) -> dict[str, Any]:
     """Return the answer; of one that is too long, a schema of what can be said of it in short."""
     try:
-        answer = answer_of(run.graph)
+        answer = answer_of(graph)
         is_short = len(to_json(encode(answer))) <= _MAX_ANSWER
     except ValueRefused:
         return {}
     if not is_short:
         return {"schema": _outline(answer)}
     # A run that has not succeeded has nothing where its answer would be.
-    return {"output": answer} if run.graph.status is Status.SUCCEEDED or answer not in (None, {}) else {}
+    return {"output": answer} if graph.status is Status.SUCCEEDED or answer not in (None, {}) else {}
 
 
 def _outline(answer: Any) -> dict[str, Any]:

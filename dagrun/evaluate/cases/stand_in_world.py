@@ -15,10 +15,9 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from dagrun.errors import ToolError, ValueRefused, shorten
-from dagrun.evaluate.cases.case_file import FOREVER, UNSTOPPABLE, Act, Case, ReconcileReply, Review
+from dagrun.evaluate.cases.case_file import FOREVER, Act, Case, ReconcileReply, Review
 from dagrun.evaluate.cases.failures import WRONG_TYPE, failure_of
 from dagrun.evaluate.cases.matching import differences, fits, shown
-from dagrun.model.contracts.streams import ListStream
 from dagrun.model.critic import Verdict
 from dagrun.model.effect import Applied
 from dagrun.model.executor import CallFailed
@@ -28,9 +27,7 @@ from dagrun.model.signature import explain
 from dagrun.model.tool import make_tool
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import COMPOSE, AnyTool, Toolbox, hint
-from dagrun.model.value import encode, to_json
 
-_CLINGS: Final = 0.3  # seconds
 _CONTEXT: Final = "dagrun_context"
 
 
@@ -88,82 +85,54 @@ class _Sort:
 
     when: dict[str, Any] | None
     step: str | None
-    ignore: frozenset[str]
-    is_exact: bool
 
     def fits(self, call: StandInCall) -> bool:
-        if not self._is_of_step(call):
-            return False
-        if self.when is None or not self.is_exact:
-            return self.when is None or fits(call.arguments, self.when)
-        looked_at = _key(self._looked_at(call))
-        if looked_at == _key(self.when):
-            return True
-        ignored = {name: value for name, value in call.arguments.items() if name in self.ignore}
-        as_called = called_with(call.tool, {**self.when, **ignored})  # with the defaults inside of models, say
-        return _key({name: value for name, value in as_called.items() if name not in self.ignore}) == looked_at
+        return self._is_of_step(call) and (self.when is None or fits(call.arguments, self.when))
 
     def differences(self, call: StandInCall) -> Iterator[str]:
         """Yield where a call differs, a line each."""
         if not self._is_of_step(call):
             yield f"the step is {call.step}"
-        found, wanted = self._looked_at(call), self.when or {}
-        yield from (line[1:] for line in differences(found, wanted, "", is_part=not self.is_exact))
+        yield from (line[1:] for line in differences(call.arguments, self.when or {}, "", is_part=True))
 
     def _is_of_step(self, call: StandInCall) -> bool:
         return self.step is None or self.step in (call.step, call.step.partition("[")[0])
 
-    def _looked_at(self, call: StandInCall) -> dict[str, Any]:
-        return {name: value for name, value in call.arguments.items() if name not in self.ignore}
-
 
 class Series:
-    """The responses of one tool. Those with equal *when* and *step* form a series: one per call, the last repeats.
+    """The acts of one tool. Acts with equal *when* and *step* are a series: one act a call, the last goes on.
 
     Args:
         acts: The acts, in order. Of the series that fit a call, one with exactly its arguments plays, else the first;
             acts without *when* fit any arguments, and come last.
-        is_exact: Whether acts with *when* are only for calls with exactly these arguments.
     """
 
-    def __init__(self, acts: Sequence[Act], *, is_exact: bool = False) -> None:
+    def __init__(self, acts: Sequence[Act]) -> None:
         found: dict[tuple[Any, ...], tuple[_Sort, list[Act]]] = {}
         for act in acts:
-            sort = _Sort(act.when, act.step, frozenset(act.ignore), is_exact)
-            found.setdefault((_key(act.when), act.step, sort.ignore), (sort, []))[1].append(act)
+            sort = _Sort(act.when, act.step)
+            found.setdefault((_key(act.when), act.step), (sort, []))[1].append(act)
         self._series = sorted(found.values(), key=lambda one: (one[0].when is None, one[0].step is None))
         self._played: Counter[int] = Counter()
-        # By what is ignored, and by the other arguments: a record has thousands of acts.
-        self._exact: dict[frozenset[str], dict[str, list[int]]] = {}
-        for number, (sort, _) in enumerate(self._series):
-            if sort.when is not None:
-                self._exact.setdefault(sort.ignore, {}).setdefault(_key(sort.when), []).append(number)
 
     def act_of(self, call: StandInCall) -> Act | str:
         """See `Script`."""
-        number = next(self._fitting(call), None)
-        if number is None:
+        fitting = [number for number, (sort, _) in enumerate(self._series) if sort.fits(call)]
+        if not fitting:
             return self._why_none(call)
+        number = min(fitting, key=lambda one: _key(self._series[one][0].when) != _key(call.arguments))
         acts, played = self._series[number][1], self._played[number]
         self._played[number] += 1
         return acts[min(played, len(acts) - 1)]
 
-    def _fitting(self, call: StandInCall) -> Iterator[int]:
-        """Yield the numbers of the series that fit a call, those with exactly its arguments first."""
-        for ignored, by_arguments in self._exact.items():
-            key = _key({name: value for name, value in call.arguments.items() if name not in ignored})
-            yield from (number for number in by_arguments.get(key, ()) if self._series[number][0].fits(call))
-        yield from (number for number, (sort, _) in enumerate(self._series) if sort.fits(call))
-
     def _why_none(self, call: StandInCall) -> str:
-        """Return the reason why no response fits a call, with the differences from the nearest one."""
+        """Say that there is no act for a call, and where it differs from the nearest one that there is."""
         text = f"no act of {call.tool.name} is for the arguments {shown(call.arguments)}"
         lines, sort = min(
             (([*sort.differences(call)], sort) for sort, _ in self._series), key=lambda found: len(found[0])
         )
         of_step = "" if sort.step is None else f" of step {sort.step}"
-        why = "; ".join(lines[:3]) or "a number is not exactly the same"
-        return f"{text}; the nearest is that{of_step} when {shown(sort.when)}: {why}"
+        return f"{text}; the nearest is that{of_step} when {shown(sort.when)}: {'; '.join(lines[:3])}"
 
 
 def _key(arguments: Mapping[str, Any] | None) -> str:
@@ -173,7 +142,7 @@ def _key(arguments: Mapping[str, Any] | None) -> str:
 def scripts_of(case: Case) -> dict[str, Script]:
     """Return the scripts of the stubs of a case, by tool."""
     last: dict[str, Script] = {COMPOSE: Series(case.compose)} if case.compose else {}
-    return {name: Series(acts, is_exact=case.exact) for name, acts in case.world.items()} | last
+    return {name: Series(acts) for name, acts in case.world.items()} | last
 
 
 Bend: TypeAlias = Callable[[StandInCall, Act], Act]
@@ -302,17 +271,6 @@ def plain_arguments(tool: AnyTool, arguments: Mapping[str, Any]) -> dict[str, An
     return plain
 
 
-def called_with(tool: AnyTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return planned arguments in the form in which a stub gets them; unchanged, if they do not fit the tool."""
-    try:
-        parsed = tool.arguments.parse(to_json(encode(dict(arguments))))
-        stream = parsed.get(tool.arguments.stream)
-        whole = {tool.arguments.stream: stream.values} if isinstance(stream, ListStream) else {}
-        return plain_arguments(tool, {**parsed, **whole})
-    except (ValidationError, ValueRefused):
-        return dict(arguments)
-
-
 class PlayedCritic:
     """Returns the verdict scripted for the call that produced the value; passes any other value.
 
@@ -351,19 +309,8 @@ async def _time_of(act: Act | Review) -> None:
         except anyio.get_cancelled_exc_class():
             if isinstance(act, Review) or act.raises is None:
                 raise  # else it says what has come of it, as it was told to stop
-    elif act.takes == UNSTOPPABLE:
-        await _cling()
     elif act.takes:
         await anyio.sleep(float(act.takes))
-
-
-async def _cling() -> None:
-    while True:
-        try:
-            await anyio.sleep_forever()
-        except anyio.get_cancelled_exc_class():  # and so it is not stopped: that is its part
-            with anyio.CancelScope(shield=True):
-                await anyio.sleep(_CLINGS)  # on a virtual clock, no time would pass without
 
 
 def _end(call: StandInCall, act: Act, context: ToolContext[Any]) -> Any:
@@ -398,11 +345,7 @@ def must_fit(tools: Toolbox, world: Mapping[str, Sequence[Act]]) -> Iterator[str
             continue
         for number, act in enumerate(acts):
             yield from unknown_arguments(tools[name], act.when or {}, f"world.{name}[{number}].when")
-            if (
-                act.raises is None
-                and act.takes not in (FOREVER, UNSTOPPABLE)
-                and (fault := _misfit(tools[name], act.returns))
-            ):
+            if act.raises is None and act.takes != FOREVER and (fault := _misfit(tools[name], act.returns)):
                 yield f"world.{name}[{number}].return: {fault}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -13,8 +14,7 @@ import anyio
 from dagrun.api.checking import AnyPlan
 from dagrun.api.engine import Engine
 from dagrun.errors import DagrunError, PlanRefused, join_lines
-from dagrun.evaluate.cases.case_file import Case, PersonReply
-from dagrun.evaluate.cases.host_deeds import CasePeople, run_with_host
+from dagrun.evaluate.cases.case_file import FOREVER, Case, PersonReply
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, PlayedCritic
 from dagrun.evaluate.plan_shape import first_plan
 from dagrun.graph.budget import Budget
@@ -33,7 +33,7 @@ from dagrun.model.outcome import State, Status, TriggerKind
 from dagrun.model.plan import Plan
 from dagrun.model.planner import Planner
 from dagrun.model.policy import Policy
-from dagrun.model.question import Approver
+from dagrun.model.question import Answer, Approver, Question
 from dagrun.runtime.result import RunResult
 from dagrun.testing.virtual_clock import VirtualClockLoop
 
@@ -152,7 +152,7 @@ class TrialSettings:
             "planner": self.make_planner(world),
             "compose": world.composer(),
         }
-        if case.people is not None and not case.letters:
+        if case.people is not None:
             found["approver"] = approver_of(case.people)
         if case.secrets:
             found["secrets"] = {name: f"the made-up secret {name}" for name in case.secrets}
@@ -176,9 +176,6 @@ async def carry_out(
     async def begin() -> RunResult:
         given: dict[str, Any] = {"tools": world.toolbox(), "seed": seed, **means.options(world), **options}
         async with Engine(budget=budget) as engine:
-            if means.case.host or means.case.letters:
-                given["letters"] = letters_of(means.case)
-                return await run_with_host(means.plan, means.case.host, world.strange, events.append, engine, **given)
             return await engine.run(means.plan, on_event=events.append, **given)
 
     return await observed(begin, world, seed, events)
@@ -241,11 +238,40 @@ def _bounded(on_spin: Callable[[], object]) -> AbstractContextManager[None]:
     return loop.bounded(_MAX_TURNS, on_spin) if isinstance(loop, VirtualClockLoop) else nullcontext()
 
 
-def letters_of(case: Case) -> CasePeople | None:
-    """Return the people who leave answers in the inbox of a case's run; `None` if they are asked."""
-    return CasePeople(case.people or {}) if case.letters else None
+class _CasePeople:
+    """Scripted people: they answer by step, then by tool, by kind of question, and by ``*``.
+
+    Args:
+        replies: Their answers, in order; the last one repeats.
+    """
+
+    def __init__(self, replies: Mapping[str, Sequence[PersonReply]]) -> None:
+        self._replies = replies
+        self._given: Counter[tuple[str, str]] = Counter()
+
+    async def answer(self, question: Question) -> Answer | None:
+        """Answer a question; see `Approver`."""
+        reply = self._reply(question)
+        if reply is None:
+            return None
+        if reply.takes == FOREVER:
+            await anyio.sleep_forever()
+        await anyio.sleep(float(reply.takes))
+        return Answer(reply.choice, reply.value, "the people of the case", reply.note, question.checklist)
+
+    def _reply(self, question: Question) -> PersonReply | None:
+        step = question.step.partition("[")[0]
+        names = (question.step, step, question.tool, str(question.kind), "*")
+        name = next((name for name in names if name in self._replies), None)
+        fitting = [one for one in self._replies.get(name or "", ()) if one.kind in (None, question.kind)]
+        if name is None or not fitting:
+            return None
+        use = (name, str(question.kind))
+        number = self._given[use]
+        self._given[use] += 1
+        return fitting[min(number, len(fitting) - 1)]
 
 
 def approver_of(replies: Mapping[str, Sequence[PersonReply]]) -> Approver:
-    """Return the approver that asks the people of a case."""
-    return CasePeople(replies).answer
+    """Return the people of a case, who are asked."""
+    return _CasePeople(replies).answer

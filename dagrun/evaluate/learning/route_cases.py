@@ -31,7 +31,7 @@ from dagrun.testing.virtual_clock import run_virtual
 
 _MAX_BYTES: Final = 1_000_000  # of a file that people read
 _MAX_DEPTH: Final = 64
-_KEPT: Final = ("policy", "secrets", "people", "reconcile", "exact", "world")  # of the case of the run
+_KEPT: Final = ("policy", "secrets", "people", "reconcile", "world")  # of the case of the run
 
 
 class NoCase(Exception):
@@ -70,7 +70,7 @@ def _case(route: RouteFile, run: PlannedRun, events: Sequence[Event], file: str)
     plan = route.fill(run.goal).model_dump(mode="json", by_alias=True, exclude_defaults=True)
     if [step["id"] for step in plan["steps"]] != [step["id"] for step in run.steps]:
         raise NoCase("its steps have other names in the route")
-    recorded = recorded_case(run.run_id, events, is_brief=True)
+    recorded = recorded_case(run.run_id, events)
     inputs = {name: value for name, value in recorded.get("inputs", {}).items() if name in route.inputs}
     wanted = {name: part for name, part in recorded["expect"].items() if name not in ("status", "patches")}
     return {

@@ -43,7 +43,7 @@ from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 
 _CONTEXT: Final = "dagrun_context"
-_LATE: Final = ("it took longer", "it was told to stop")  # of a planner, which gave no answer
+LATE: Final = ("it took longer", "it was told to stop")  # of a planner, which gave no answer
 _FAILED: Final = "the critic failed: "
 _KEPT_AS_IT_IS: Final = "the planner keeps the plan as it is: "
 _PATIENCE: Final = 1e6  # seconds, after which a run waits for what never comes
@@ -189,7 +189,7 @@ class Cassette:
         await run_log.durable()
         await run_log.aclose()
         key = await self.journal.answer_key(self._run_id)
-        for end in (told[0] for told in heard.answers.values() if _is_of_person(told[0])):
+        for end in (told[0] for told in heard.answers.values() if is_of_person(told[0])):
             if end.at <= heard.events[0].at and end.answer is not None:  # its letter lay there
                 letter = AnswerMessage.of(end.question, end.answer, key)
                 await self.journal.post(self._run_id, letter.model_dump_json().encode())
@@ -331,7 +331,7 @@ class Cassette:
             self._miss(question.step, f"the question about {question.step or 'the run'} was not recorded")
             return
         told = heard.answers.get(question.id, ())
-        if number >= len(told) or (answer := told[number].answer) is None or not _is_of_person(told[number]):
+        if number >= len(told) or (answer := told[number].answer) is None or not is_of_person(told[number]):
             return
         since = max(heard.questions[question.id].asked_at, heard.events[0].at)
         await self._turn(told[number], anyio.current_time() + told[number].at - since)
@@ -424,7 +424,7 @@ class Cassette:
 
     async def _whole(self, reply: HeardReply, began: float | None = None) -> Patch | None:
         began, called = anyio.current_time() if began is None else began, reply.called
-        if called is None or called.fault.startswith(_LATE):
+        if called is None or called.fault.startswith(LATE):
             await anyio.sleep_forever()
         assert called is not None
         await self._turn(called, began + called.seconds, reply.asked)
@@ -526,7 +526,8 @@ def was_stopped(outcome: Outcome) -> bool:
     return is_late or (failure is not None and failure.kind is ErrorKind.CANCELLED)
 
 
-def _is_of_person(end: events.QuestionAnswered) -> bool:
+def is_of_person(end: events.QuestionAnswered) -> bool:
+    """Whether a person closed a question: no tool, no deadline, and not for want of somebody."""
     return end.answer is not None and not end.reason and not end.answer.by.startswith(RECONCILED)
 
 

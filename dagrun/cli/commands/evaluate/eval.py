@@ -66,10 +66,9 @@ def from_run(*, run: str, **flags: Any) -> int:
       dagrun eval evals/incident.yaml
 
     What is in the case:
-      world      what each call of a tool came to, by its arguments, and when
+      world      what each tool did, by step where that matters
       people     what people answered
       planner    the answers of the planner, and so the changes of the plan
-      host       what its host did: changes of the plan, cancellations
       expect     how the run and its steps ended, and its answer; of a long
                  answer, its kind and size
 

@@ -18,7 +18,7 @@ from dagrun.cli.records.resume_command import label, quoted, tools_again
 from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.secrets import record_key
 from dagrun.cli.setup.settings import Configuration
-from dagrun.cli.setup.tool_modules import load_toolbox, names_tools
+from dagrun.cli.setup.tool_modules import names_tools
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
 from dagrun.cli.terminal.user_errors import FAILED, BadInput
@@ -54,7 +54,7 @@ def make_case(configuration: Configuration, data: Data, run: str, flags: Mapping
     here, target = Path.cwd(), None if shown is None else shown.absolute()
     recorded = _events(records, name)
     configuration, flags = _with_tools(configuration, records, name, recorded, flags)
-    case = recorded_case(name, recorded, load_toolbox(configuration), is_brief=True)
+    case = recorded_case(name, recorded)
     if flags["case_id"] is not None:
         case = {**case, "id": flags["case_id"]}
     named = _named_tools(configuration, here if target is None else target.parent)
