@@ -9,6 +9,7 @@ first. This file has no logic but one: it imports each public name when that is 
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -219,7 +220,9 @@ _NAMES = {
     "dagrun.llm.anthropic_model": "AnthropicModel",
     "dagrun.llm.openai_model": "OpenAIModel",
     "dagrun.llm.language_model": "Form LanguageModel Message Reply Request Usage",
-    "dagrun.model.planner": "NOTES Before Brief HandOn Notes PastRequest Planner Refusal Rung StepView Trigger",
+    "dagrun.model.planner": (
+        "NOTES Brief EarlierPlanner FallbackPlanner HandOn Notes PastRequest Planner Refusal StepView Trigger"
+    ),
     "dagrun.model.condition": "Condition",
     "dagrun.model.contracts.deps": "dep",
     "dagrun.model.contracts.objects": "Object",
@@ -252,7 +255,7 @@ _NAMES = {
     "dagrun.model.critic": "SOURCES Critic Verdict",
     "dagrun.observe.tracing": "Tracing",
     "dagrun.planners.provider_planners": "AnthropicPlanner OpenAIPlanner",
-    "dagrun.planners.fallback_chain": "EnsemblePlanner Ladder PersonPlanner",
+    "dagrun.planners.fallback_chain": "EnsemblePlanner FallbackChain PersonPlanner",
     "dagrun.planners.model_planner": "ModelPlanner",
     "dagrun.planners.route_model": "ModelChooser",
     "dagrun.planners.route_files": "read_routes",
@@ -489,7 +492,24 @@ __all__ = [
 ]
 
 
+# Names of earlier releases, for one release more.
+_RENAMED = {
+    "Before": "EarlierPlanner",
+    "ClaimNews": "ClaimEvent",
+    "Ladder": "FallbackChain",
+    "RemembersDurations": "SupportsDurations",
+    "Rung": "FallbackPlanner",
+    "Tape": "RunLog",
+    "Way": "RunVariant",
+    "WayComparison": "VariantComparison",
+}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        text = f"dagrun.{name} is now called dagrun.{_RENAMED[name]}; the old name goes in the next release"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return __getattr__(_RENAMED[name])
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -54,3 +54,11 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     """As for any module."""
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         dagrun.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(("old", "new"), dagrun._RENAMED.items())
+def test_a_name_that_was_given_up_says_the_new_one(old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"dagrun\.{old} is now called dagrun\.{new};"):
+        assert getattr(dagrun, old) is getattr(dagrun, new)
+    assert old not in dagrun.__all__
+    assert old not in dir(dagrun)

@@ -51,6 +51,8 @@ def test_every_link_to_a_file_leads_somewhere(document: str) -> None:
 def test_every_name_of_dagrun_that_a_document_uses_exists(document: str) -> None:
     names = {found[0] for text in _quoted(document) if (found := re.match(r"dagrun(_tools)?(\.[A-Za-z_]+)+", text))}
 
+    if document == "CHANGELOG.md":  # it tells of names that were given up, and that work for one release more
+        names -= {f"dagrun.{name}" for name in dagrun._RENAMED}
     assert [name for name in sorted(names - NOT_NAMES) if not _is_known(name)] == []
 
 
