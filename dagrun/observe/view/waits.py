@@ -182,7 +182,6 @@ class Waits:
         self._is_quiet = not (history.questions or planner)
         self._planner_until = max((span.end for span in planner), default=0.0)
         self._dues: dict[str, float | None] = {}
-        self._ends: dict[str, float | None] = {}  # of needs whose own end is all that matters, for `plain_due`
 
     def ready_at(self, node: Node) -> float | None:
         """Return when everything that *node* needs was there; `None` if it still is not."""
@@ -203,26 +202,12 @@ class Waits:
         Returns:
             `None` if there may be more to tell, or the step still needs something.
         """
-        due = self._plain_end(node) if node.parent is None else self._looked_up(node)
+        due = self._looked_up(node)
         if due is None or self._is_quiet:
             return due
         if due < self._planner_until or node.id in self._behind:
             return None
         return None if self._history.questions and self._may_be_asked_about(node) else due
-
-    def _plain_end(self, node: Node) -> float | None:
-        """Return the result of `_due` for a step that needs no for_each, is no element, and was called once at most."""
-        ends, at = self._ends, self._brought.get(node.id, _FIRST)[1] if self._brought else 0.0
-        for id_ in node.plan.depends_on:
-            if id_ not in ends:
-                need = self._graph.nodes[id_]
-                ends[id_] = None if need.children is not None else self._history.end_of(need)
-            end = ends[id_]
-            if end is None:
-                return None
-            at = max(at, end)
-        call = node.latest
-        return at if call is None or at <= call.started else call.started
 
     def _may_be_asked_about(self, node: Node) -> bool:
         """Return whether a person was asked about *node*, or about something before it."""
