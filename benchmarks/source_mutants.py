@@ -133,7 +133,7 @@ def changes_of(node: ast.expr | ast.stmt) -> Iterator[tuple[int, int, str]]:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             yield node.col_offset, operand.col_offset, ""
         case ast.Constant(value=bool() | int() as value):
-            yield node.col_offset, node.end_col_offset or 0, str(not value if value in (True, False) else value + 1)
+            yield node.col_offset, node.end_col_offset or 0, str(value + 1 if type(value) is int else not value)
         case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
             yield value.col_offset, value.end_col_offset or 0, "None"
         case ast.Assign() | ast.AugAssign() | ast.Expr(value=ast.Call()):

@@ -19,6 +19,7 @@ import dagrun
 import postgres_server
 from dagrun.runtime.backend import loop_options
 from dagrun.testing import virtual_backend
+from transitions import watch_transitions
 
 # Few examples in everyday runs; the big numbers are for the night. No deadline: what a case takes says more about the
 # machine, and what else it does, than about the code.
@@ -39,6 +40,12 @@ def _heard_signals() -> None:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, default)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _known_transitions() -> None:
+    """No run makes a transition that the tables beside the rules of changes do not have."""
+    watch_transitions()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -12,22 +12,8 @@ something happens, `fold` when a record is read back: both come to the same stat
    `RunReopened` may follow. The latter opens steps whose effect is in doubt, or whose output is not on record.
 2. After `RunStopping` nothing starts; what runs ends, and what does not run is settled as cancelled.
 
-**A step.** Its states, and the events that lead from one to the next::
-
-    waiting -- the last step that it needs has succeeded, or has the elements that it takes as a stream --> ready
-    waiting -- a step that it needs has failed, or is kept back --> blocked
-    ready   -- AttemptStarted --> running
-    ready   -- StepExpanded, of a for_each --> running; its elements are ready, or wait for those of another for_each
-    running -- ConfidenceReported, if its tool says so --> running
-    running -- AttemptEnded, then Reviewed if there are critics --> settled, or ready (tried again), or held
-    running -- AttemptEnded, when an element that it takes as a stream will not come --> settled as skipped
-    ready   -- QuestionAsked --> held -- QuestionAnswered --> ready
-    running -- QuestionAsked by its tool --> held -- StepResumed --> running
-    waiting, ready, held, blocked -- StepSettled --> settled
-    running -- StepSettled, of a for_each whose elements have settled --> settled
-    waiting, ready, held, blocked -- Spliced --> waiting, ready or blocked (rewired), or superseded (dropped)
-    ready, never called -- GoalChanged, or DraftEnded without a plan --> blocked -- ReplanEnded --> ready
-    settled -- RunReopened --> waiting, ready, running, held or blocked
+**A step.** `STEP_TRANSITIONS` says in which state of its step an event may come, and what the state may be afterwards;
+`OTHER_TRANSITIONS`, what it may change about other steps. docs/explanation/states.md draws both.
 
 3. A step settles once, unless it is opened again. `LiveGraph.settled` counts it, releases the steps that waited only
    for it, and blocks the steps that cannot run without it.
@@ -58,9 +44,9 @@ and `PlannerCalled`, and `HandedOn` if the next planner of a ladder is asked; fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from dagrun.graph.caps import Cap
 from dagrun.graph.live_graph import OF_ANOTHER, PAUSE, REPLAN, LiveGraph, freeze, mark_approved, thaw
@@ -111,8 +97,63 @@ GOAL = ""  # stands for the goal among the ids of steps
 _KEPT_OUT: Final = Unavailable("the policy keeps it out of the record")
 _ELEMENT: Final = Unavailable(f"{NOT_RECORDED}an element of a list")
 
-_RUNNING: Final = State.RUNNING
-_SUCCEEDED: Final = State.SUCCEEDED
+
+# The transitions ------------------------------------------------------------------------------------------------------
+
+
+def _each(states: Iterable[State], *after: State) -> Mapping[State, frozenset[State]]:
+    """Return a row of the tables: from each of *states*, the step may get into one of the states *after*."""
+    return dict.fromkeys(states, frozenset(after))
+
+
+def _same(states: Iterable[State]) -> Mapping[State, frozenset[State]]:
+    """Return a row in which the step keeps its state, which is one of *states*."""
+    return {state: frozenset((state,)) for state in states}
+
+
+_WAITING, _READY, _RUNNING, _HELD, _BLOCKED = State.WAITING, State.READY, State.RUNNING, State.HELD, State.BLOCKED
+_SUCCEEDED, _SUPERSEDED, _UNKNOWN = State.SUCCEEDED, State.SUPERSEDED, State.UNKNOWN
+_UNSTARTED: Final = (_WAITING, _READY, _BLOCKED)
+_IN_CALL: Final = (_RUNNING, _HELD, _READY)  # its tool asks a person; it was answered, and waits for a slot to continue
+
+STEP_TRANSITIONS: Final[Mapping[type[Event], Mapping[State, frozenset[State]]]] = {
+    AttemptStarted: _each((_READY,), _RUNNING),
+    StepExpanded: _each((_READY,), _RUNNING),
+    ConfidenceReported: _same(_IN_CALL),
+    Hedged: _same(_IN_CALL),
+    HedgeEnded: _same(_IN_CALL),
+    AttemptEnded: _each(_IN_CALL, _READY, _HELD, _RUNNING, *SETTLED),  # running: critics review the output
+    Reviewed: _each((_RUNNING,), _READY, _HELD, *SETTLED),
+    QuestionAsked: {**_each(_IN_CALL, _HELD), **_same(SETTLED)},  # settled: whether its dependents may run
+    QuestionAnswered: {**_same(State), _HELD: frozenset((_HELD, _READY, _BLOCKED))},
+    StepResumed: _each((_READY, _HELD), _RUNNING),
+    StepSettled: _each((*_UNSTARTED, _HELD, _RUNNING), *SETTLED),  # running: a for_each
+}
+"""By event: the states in which the step that it names may be, and for each the states that may follow.
+
+A record that breaks this is damaged (`apply_recorded`). Events that are missing here name no step.
+"""
+
+_DEPENDENTS: Final = _each((_WAITING,), _READY, _BLOCKED)
+
+OTHER_TRANSITIONS: Final[Mapping[type[Event], Mapping[State, frozenset[State]]]] = {
+    AttemptEnded: _DEPENDENTS,
+    Reviewed: _DEPENDENTS,
+    StepSettled: _DEPENDENTS,
+    StepExpanded: _DEPENDENTS,  # those that take single elements, or the elements as a stream
+    QuestionAnswered: _each((_BLOCKED,), _WAITING, _READY),  # the dependents of a step that pauses the run
+    Spliced: {
+        **_each((*_UNSTARTED, _HELD), *_UNSTARTED, _SUPERSEDED, _UNKNOWN),  # rewired, or dropped
+        _RUNNING: frozenset((_SUPERSEDED, _UNKNOWN)),  # a for_each none of whose elements runs
+    },
+    GoalChanged: _each((_READY,), _BLOCKED),
+    DraftEnded: {**_each((_BLOCKED,), _WAITING, _READY), **_each((_READY,), _BLOCKED)},
+    ReplanEnded: _each((_BLOCKED,), _WAITING, _READY),
+    RunResumed: _each((_HELD,), _READY, _BLOCKED),
+    RunReopened: {**_each(_UNSTARTED, *_UNSTARTED), **_each(SETTLED, *_UNSTARTED, _RUNNING, _HELD)},
+}
+"""By event: the states of other steps that it may change, and what they may be afterwards."""
+
 _PROCEED: Final = Recovery.PROCEED
 
 
@@ -251,7 +292,7 @@ def attempt_ended(graph: LiveGraph, event: AttemptEnded, node: Node | None = Non
     """A call has ended, and recovery has decided the next action."""
     node = graph.nodes[event.step] if node is None else node
     attempt = node.latest
-    assert attempt is not None
+    assert attempt is not None, "it was not called"
     attempt.ended, attempt.outcome, attempt.decision = event.at, event.outcome, event.decision
     if node.extra is not None and node.extra.told and not event.outcome.was_cut_off:
         node.extra.told = ()
@@ -667,3 +708,25 @@ def apply(graph: LiveGraph, event: Event, node: Node | None = None) -> None:
         CHANGES[type(event)](graph, event, node)
     if graph.releasing is not None:  # rule 9
         release_outputs(graph, graph.releasing)
+
+
+def step_of(event: Any) -> str:
+    """Return the id of the step that an event in `STEP_TRANSITIONS` names; empty if its question is about none."""
+    step: str = event.question.step if type(event) is QuestionAsked else event.step
+    return step
+
+
+def apply_recorded(graph: LiveGraph, event: Event) -> str:
+    """Apply an event of a record; return why `STEP_TRANSITIONS` rules it out, or an empty text."""
+    moves = STEP_TRANSITIONS.get(type(event))
+    if moves is None or not (step := step_of(event)):
+        apply(graph, event)
+        return ""
+    node = graph.nodes[step]
+    before = node.state
+    if before not in moves:
+        return f"{type(event).__name__} comes while step {step} is {before}"
+    apply(graph, event)
+    if node.state not in moves[before]:
+        return f"{type(event).__name__} makes step {step} {node.state}, which is {before}"
+    return ""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from dagrun.errors import JournalDamaged
-from dagrun.graph.changes import apply
+from dagrun.graph.changes import apply_recorded
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -56,13 +56,15 @@ def _fold(graph: LiveGraph, splicer: Splicer, recorded: Iterable[Event], run_id:
         if graph.status is not None and type(event).__name__ not in _AFTER_END:
             raise JournalDamaged(run_id, event.seq, f"the run had ended, and {type(event).__name__} comes after that")
         try:
-            apply(graph, _with_patch(event, splicer) if isinstance(event, Spliced) else event)
+            why = apply_recorded(graph, _with_patch(event, splicer) if isinstance(event, Spliced) else event)
         except JournalDamaged:
             raise
         except Exception as error:
             # Each record is well-formed by itself; an event that cannot be applied was not written by a run.
             what = f"{type(event).__name__} does not follow from what was recorded before it"
             raise JournalDamaged(run_id, event.seq, f"{what}: {type(error).__name__}: {error}") from error
+        if why:
+            raise JournalDamaged(run_id, event.seq, why)
 
 
 _AFTER_END: Final = frozenset(("RunResumed", "RunReopened"))

@@ -1,5 +1,7 @@
 """Write the pages of docs/reference that are made of the code: commands, problems, plans, settings, events, exit codes.
 
+The drawing of the transitions of a step in docs/explanation/states.md is made here, too.
+
     python docs/make/make_reference.py [--check]
 
 ``--check`` writes nothing, and fails if a page is not what would be written; a test does so, too. Change the code, not
@@ -27,13 +29,17 @@ from dagrun.cli.command_table import COMMANDS, LazyCommand
 from dagrun.cli.setup.setting_fields import Settings
 from dagrun.cli.setup.settings import VARIABLES, variable
 from dagrun.cli.terminal.user_errors import REFUSED, USAGE
+from dagrun.graph.changes import OTHER_TRANSITIONS, STEP_TRANSITIONS
 from dagrun.model.event import Event
-from dagrun.model.outcome import Status
+from dagrun.model.outcome import SETTLED, State, Status
 from dagrun.observe.view.shape import view_schema
 from dagrun.problem_texts import SENTENCES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "docs" / "reference"
+STATES: Final = "../explanation/states.md"
+BEGIN: Final = "<!-- drawn by `make reference`; change the tables in the code, not this -->"
+END: Final = "<!-- end of the drawing -->"
 NOTE: Final = "<!-- made by `make reference`; change the code, not this page -->"
 
 GOALS: Final = ("do", "plan", "prompt")
@@ -73,6 +79,7 @@ def pages() -> dict[str, str]:
         "events.md": _events(),
         "view.md": _view(),
         "exit-codes.md": _exit_codes(),
+        STATES: _states(),
     }
 
 
@@ -358,6 +365,32 @@ def _cell(text: str) -> str:
 def _code(text: str) -> str:
     """Return a text as it stands between backticks in a cell."""
     return text.replace("|", "\\|")
+
+
+# States --------------------------------------------------------------------------------------------------------------
+
+
+def _states() -> str:
+    """Return the page of states with the transitions as the tables of the code have them."""
+    head, _, rest = (FOLDER / STATES).read_text(encoding="utf-8").partition(BEGIN)
+    lines = [line for state in State if not state.is_settled for line in _moves(state, str(state))]
+    drawing = "\n".join(["```text", *lines, *_moves(State.SUCCEEDED, "settled"), "```"])
+    return f"{head}{BEGIN}\n\n{drawing}\n\n{END}{rest.partition(END)[2]}"
+
+
+def _moves(state: State, name: str) -> Iterator[str]:
+    """Yield a line for the events by which a step leaves *state*, those first that are about the step itself."""
+    for table, of in ((STEP_TRANSITIONS, ""), (OTHER_TRANSITIONS, " of others")):
+        moves: dict[frozenset[State], list[str]] = {}
+        for event, row in table.items():
+            if after := row.get(state, frozenset[State]()) - {state}:
+                moves.setdefault(after, []).append(event.__name__)
+        for after, events in moves.items():
+            open_ones = [
+                str(other) for other in State if other in after and not (other.is_settled and after >= SETTLED)
+            ]
+            targets = [*open_ones, *(["settled"] if after >= SETTLED else [])]
+            yield f"{name:8}-- {', '.join(events)}{of} --> {', '.join(targets)}"
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -315,8 +315,8 @@ def _take_out(graph: LiveGraph, node: Node, event: Spliced) -> None:
             _take_out(graph, child, event)
     if node.state is State.RUNNING and (node.children is None or node.missing):
         return
-    if node.state is State.HELD and node.attempts and node.attempts[-1].outcome is None:
-        return  # its tool waits for a person in the middle of a call
+    if node.is_in_flight:
+        return  # its tool waits for a person in the middle of a call, or for a slot with the answer
     # An idempotent call that may have taken effect, and was about to be repeated, leaves a doubt.
     in_doubt = node.may_have_applied or any(child.state is State.UNKNOWN for child in node.children or ())
     node.state = State.UNKNOWN if in_doubt else State.SUPERSEDED

@@ -323,6 +323,26 @@ async def test_a_step_that_asks_can_be_stopped_at_any_time(way: str, when: str, 
     assert handle.pending == ()
 
 
+@pytest.mark.parametrize("way", ["drop", "replace"])
+async def test_a_step_that_is_dropped_with_its_answer_settles_once(way: str) -> None:
+    """It waits for a slot to continue: counted twice, the run would be over before the steps that follow."""
+    async with start(_ask("ask"), tools=(asker,), max_running=1) as handle:
+        await settle()
+        after = _nap("after", 40).model_copy(update={"depends_on": ("nap",)})
+        await handle.splice(Patch(edits=[dagrun.Add(step=_nap("nap", 40)), dagrun.Add(step=after)]))
+        await settle()
+        await handle.answer(handle.pending[0], value(1))
+        await settle()
+        assert handle.states["ask"] is State.READY
+        edit = Drop(id="ask") if way == "drop" else Replace(id="ask", step=step("new", "echo"))
+        await handle.splice(Patch(edits=[edit]))
+        result = await handle.result()
+
+    assert result.status is Status.SUCCEEDED
+    assert result.steps["ask"].state is State.SUPERSEDED
+    assert result.steps["after"].state is State.SUCCEEDED
+
+
 # Where it does not work -------------------------------------------------------------------------------------
 
 
