@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -17,15 +16,7 @@ from pydantic_core import from_json
 
 from dagrun.decide.durations import Durations
 from dagrun.errors import RecordRefused
-from dagrun.journal.run_folder import (
-    FILE_MODE,
-    as_failure,
-    check_file,
-    check_folder,
-    hidden_path,
-    make_root,
-    sync_folder,
-)
+from dagrun.journal.run_folder import as_failure, check_file, check_folder, make_root, read_up_to, replace_file
 from dagrun.model.journal import Durability
 
 FILE: Final = ".durations.json"  # not a valid run id
@@ -47,7 +38,7 @@ def read(folder: Path) -> Durations:
     check_folder(folder)
     check_file(path)
     with as_failure(f"cannot read {path}"):
-        text = _text(path)
+        text = read_up_to(path, MOST)
     return understood(text, str(path))
 
 
@@ -63,7 +54,7 @@ def add(folder: Path, new: Durations, durability: Durability) -> None:
         kept.merge(new)
         path = folder / FILE
         with as_failure(f"cannot write {path}"):
-            _replace(path, as_text(kept).encode(), is_synced=durability is Durability.POWER)
+            replace_file(path, as_text(kept).encode(), is_synced=durability is Durability.POWER)
 
 
 def as_text(kept: Durations) -> str:
@@ -82,27 +73,3 @@ def understood(text: bytes | str, where: str) -> Durations:
     except ValueError as error:  # raised by `from_json`, too; `RecordRefused` is one
         _LOG.warning("%s: this is not used, and will be rewritten: %s", where, error)
         return Durations()
-
-
-def _text(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        return file.read(MOST + 1)
-
-
-def _replace(path: Path, text: bytes, *, is_synced: bool) -> None:
-    new = hidden_path(path.parent, "new")
-    descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(text)
-            if is_synced:
-                file.flush()
-                os.fsync(descriptor)
-        os.rename(new, path)
-    except BaseException:
-        with suppress(OSError):
-            new.unlink()
-        raise
-    if is_synced:
-        sync_folder(path.parent)

@@ -222,6 +222,54 @@ def hidden_path(folder: Path, why: str) -> Path:
     return folder / f".{why}-{secrets.token_hex(8)}"
 
 
+def read_up_to(path: Path, most: int) -> bytes:
+    """Return the first bytes of a file, *most* and one; links are not followed, and pipes not waited for.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        return file.read(most + 1)
+
+
+def write_new(path: Path, data: bytes, *, is_synced: bool) -> None:
+    """Write a new file for this user only, completely or not at all.
+
+    Raises:
+        OSError: There is one, or it cannot be written.
+    """
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            if is_synced:
+                file.flush()
+                os.fsync(descriptor)
+    except BaseException:
+        with suppress(OSError):
+            path.unlink()
+        raise
+
+
+def replace_file(path: Path, data: bytes, *, is_synced: bool = False) -> None:
+    """Put a new file in the place of *path*: readers see the old one or the new one.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    new = hidden_path(path.parent, "new")
+    write_new(new, data, is_synced=is_synced)
+    try:
+        os.rename(new, path)
+    except BaseException:
+        with suppress(OSError):
+            new.unlink()
+        raise
+    if is_synced:
+        sync_folder(path.parent)
+
+
 def publish(new: Path, paths: RunPaths) -> None:
     """Rename the finished folder *new* to the folder of the run, in one step.
 

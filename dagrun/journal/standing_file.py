@@ -7,13 +7,12 @@ what deletes or resumes runs reads their records.
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 from typing import Final
 
 from dagrun.errors import JournalFailed
-from dagrun.journal.run_folder import FILE_MODE, RunPaths, check_file, hidden_path
+from dagrun.journal.run_folder import RunPaths, check_file, read_up_to, replace_file
 
 FILE: Final = "standing.json"
 MOST: Final = 32 * 1024  # bytes
@@ -27,9 +26,7 @@ def read(paths: RunPaths) -> bytes | None:
     path = paths.folder / FILE
     try:
         check_file(path)
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            text = file.read(MOST + 1)
+        text = read_up_to(path, MOST)
         mark, _, kept = text.partition(b"\n")
         return kept if len(text) <= MOST and mark == mark_of(paths.state()) else None
     except (OSError, JournalFailed):  # there is none, or it is not safe to use
@@ -48,20 +45,7 @@ def keep(paths: RunPaths, state: tuple[int, ...], text: bytes) -> None:
         is_sure = time.time_ns() - max(state[2::3]) > UNSURE
         text = mark_of(state) + b"\n" + text
         if is_sure and len(text) <= MOST and paths.state() == state:
-            _replace(paths, text)
-
-
-def _replace(paths: RunPaths, text: bytes) -> None:
-    new = hidden_path(paths.folder, "standing")
-    descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(text)
-        os.rename(new, paths.folder / FILE)
-    except BaseException:
-        with suppress(OSError):
-            new.unlink()
-        raise
+            replace_file(paths.folder / FILE, text)
 
 
 def mark_of(state: tuple[int, ...]) -> bytes:

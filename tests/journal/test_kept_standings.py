@@ -220,7 +220,7 @@ def test_a_folder_that_cannot_be_written_is_listed_all_the_same(
     def refused(*_: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(standing_file, "_replace", refused)
+    monkeypatch.setattr(standing_file, "replace_file", refused)
     assert [known.standing.status for known in listed(tmp_path)] == ["succeeded"]
 
 

@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 
 from dagrun.journal.base import MAX_LETTER, check_first, check_letter
-from dagrun.journal.run_folder import FILE_MODE, RunPaths, as_failure, check_folder
+from dagrun.journal.run_folder import FILE_MODE, RunPaths, as_failure, check_folder, write_new
 from dagrun.model.journal import InboxMessage
 
 _NAME: Final = re.compile(r"\d{20}-[0-9a-f]{16}\.json")  # time of posting, so that the oldest comes first
@@ -38,7 +38,7 @@ def post(paths: RunPaths, text: bytes) -> None:
         check_first(text, filter(None, there))
         name = f"{time.time_ns():020d}-{secrets.token_hex(8)}.json"
         new = paths.inbox / f".new-{name}"
-        _write(new, text)
+        write_new(new, text, is_synced=True)
         # Renamed when it is complete: the owner never reads half a letter.
         os.rename(new, paths.inbox / name)
         _wake(paths.wake)  # nobody may wait: the owner finds the letter when it next reads the folder
@@ -135,18 +135,6 @@ class Inbox:
             names = sorted(name for name in os.listdir(inbox) if _NAME.fullmatch(name) and name not in self._seen)
         texts = ((name, _read(inbox / name)) for name in names)
         return [InboxMessage(name, text) for name, text in texts if text is not None]
-
-
-def _write(path: Path, text: bytes) -> None:
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
 
 
 def _read(path: Path) -> bytes | None:
