@@ -142,12 +142,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "mcp": ("dagrun.cli.commands.remote.serve:mcp", "Offer plans to other programs, as tools of an MCP server."),
     "submit": ("dagrun.cli.commands.remote.submit:submit", "Check a plan, and leave the run to a worker."),
     "worker": ("dagrun.cli.commands.remote.submit:worker", "Carry out the runs that others have submitted."),
-    "follow": ("dagrun.cli.commands.remote.submit:follow", "Show a run of another process until it has ended."),
-    "requeue": ("dagrun.cli.commands.remote.submit:requeue", "Let workers try a run again that is stuck."),
     "inspect": ("dagrun.cli.commands.inspect:inspect", "Show what happened in a run, and why."),
     "report": ("dagrun.cli.commands.report:report", "Write a page, a picture or a text about a run."),
-    "replay": ("dagrun.cli.commands.inspect:replay", "Rebuild the state of a run from its record, and call nothing."),
-    "journal": ("dagrun.cli.commands.journal:journal", "Verify the records of runs, or export them."),
     "metrics": ("dagrun.cli.commands.evaluate.metrics:metrics", "Measure the recorded runs: success, times, cost."),
     "learn": (
         "dagrun.cli.commands.evaluate.learn:learn",
@@ -175,6 +171,13 @@ OLD_NAMES: Final[Mapping[str, str]] = {
     "approve": "answer",
     "cancel": "stop",
     "suspend": "stop --suspend",
+    "requeue": "resume --requeue",
+    "follow": "inspect --follow",
+    "replay": "inspect --state",
+    "journal export": "inspect --export",
+    "journal verify --all": "runs --verify",
+    "journal verify": "runs --verify",
+    "journal": "runs --verify",
 }
 
 # The headings of the help page, each with its commands; what no heading has comes last.
@@ -182,8 +185,8 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Plans": ("run", "check", "show", "eval", "compare", "sim", "bench"),
     "Goals": ("do", "plan", "prompt"),
     "Running and waiting runs": ("resume", "retry", "answer", "stop", "serve"),
-    "Runs for workers": ("submit", "worker", "follow", "requeue"),
-    "Records": ("runs", "inspect", "report", "replay", "metrics", "learn", "journal", "prune"),
+    "Runs for workers": ("submit", "worker"),
+    "Records": ("runs", "inspect", "report", "metrics", "learn", "prune"),
     "Set-up": ("new", "tools", "mcp", "schema", "config", "completion"),
 }
 _OTHERS: Final = "More commands"

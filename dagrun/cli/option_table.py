@@ -20,11 +20,11 @@ TOOLED: Final = f"{PLANNED} {TOOLS} check show bench sim prompt eval.from"
 LIMITED: Final = f"{RUNNING} submit bench sim mcp.serve"
 PINNED: Final = "mcp.pin mcp.check"
 LEFT: Final = "answer stop"
-QUEUED: Final = "submit worker requeue"
-OF_ONE_RUN: Final = f"{LEFT} follow inspect replay journal.export eval.from"
-OF_RUNS: Final = f"{OF_ONE_RUN} runs journal.verify report metrics learn prune serve sim mcp.serve"
+QUEUED: Final = "submit worker"
+OF_ONE_RUN: Final = f"{LEFT} inspect eval.from"
+OF_RUNS: Final = f"{OF_ONE_RUN} runs report metrics learn prune serve sim mcp.serve"
 PRINTING: Final = (
-    f"{RUNNING} {LEFT} submit plan prompt check bench sim runs requeue follow inspect replay journal.verify report"
+    f"{RUNNING} {LEFT} submit plan prompt check bench sim runs inspect report"
     " metrics learn prune eval.run eval.from compare tools.list tools.show tools.check mcp.check config.show"
 )
 
@@ -42,11 +42,11 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
         row("--goal TEXT", "goal", "A goal in words; a planner of the worker writes its plan.")),
     *rows_of("do plan", row("GOAL", "goal")),
     *rows_of("prompt", row("[GOAL]", "goal", default="(what is wanted, in words)")),
-    *rows_of(f"resume retry requeue {OF_ONE_RUN}", row("RUN", "run", shell_complete=complete_run)),
+    *rows_of(f"resume retry {OF_ONE_RUN}", row("RUN", "run", shell_complete=complete_run)),
     *rows_of("answer stop inspect", row("[STEP]", "step")),
     *rows_of("answer", row("[VALUE]...", "values")),
     *rows_of("report", row("RUN", "source", shell_complete=complete_run)),
-    *rows_of("journal.verify prune", row("[RUN]...", "run_ids", shell_complete=complete_run)),
+    *rows_of("runs prune", row("[RUN]...", "run_ids", shell_complete=complete_run)),
     *rows_of("eval.run compare", row("PATH...", "paths", type=_THERE)),
     *rows_of("new tools.show", row("NAME", "name")),
     *rows_of("tools.check", row("[NAME]...", "names")),
@@ -137,8 +137,10 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
     *rows_of("| run do", row("--no-journal", "no_journal", "Keep no record: the run cannot be resumed.")),
     *rows_of("resume retry", row("--allow-differences", "allow_differences",
         "Accept that the policy, the tools or the critics differ from the record; the differences are recorded.")),
-    *rows_of("resume", row("--steal", "steal",
-        "Take the run from a process that still holds it; that process stops.")),
+    *rows_of("resume",
+        row("--steal", "steal", "Take the run from a process that still holds it; that process stops."),
+        row("--requeue", "requeue",
+            "Let a worker resume it: put a submitted run that is stuck or waits back into the queue.")),
 
     # Workers ---------------------------------------------------------------------------------------------------------
     *rows_of("submit",
@@ -146,7 +148,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
         row("--priority N", "priority", "Runs of a higher one come first.  [default: 0]", type=int, default=0),
         row("--not-before TIME", "not_before",
             "When it may begin: 30s, 10m, 2h or 1d from now on, or 2026-11-26T08:30."),
-        row("--follow", "follows", "Show the run as dagrun follow does, until it has ended.")),
+        row("--follow", "follows", "Show the run as dagrun inspect --follow does, until it has ended.")),
     *rows_of("worker",
         row("--pool NAME", "pools", "Claim runs of this pool.  [default: default]", multiple=True),
         row("--at-once N", "at_once", "The most runs at once.", type=click.IntRange(1, 10_000), default=20,
@@ -186,12 +188,15 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
             " for the next step of the planner stepwise.", default="first", show_default=True),
         row("--texts", "texts", "Print the texts that prompts are made of, to replace them in dagrun.toml.")),
     *rows_of("runs", row("--standing NAMES", "standing",
-        "List only runs that are queued, running, waiting, ended or stuck; several with commas.", default="")),
-    *rows_of("inspect", row("--answers", "with_answers", "Show the answers of models on record, whole.")),
-    *rows_of("replay", row("--hash", "only_hash", "Print only the hash of the state.")),
-    *rows_of("journal.verify", row("--all", "is_all", "Verify all runs of the folder.")),
-    *rows_of("journal.export", row("--full", "is_full",
-        "Print the records as they were written, personal data included.")),
+        "List only runs that are queued, running, waiting, ended or stuck; several with commas.", default=""),
+        row("--verify", "verify", "Check the records: that none was changed, and none is missing.")),
+    *rows_of("inspect",
+        row("--answers", "with_answers", "Show the answers of models on record, whole."),
+        row("-f, --follow", "follow", "Show the run as it goes on, until it has ended, and print its answer."),
+        row("--state", "state", "Show the state of the run and of each step, rebuilt from its record."),
+        row("--hash", "hash", "Print only the hash of this state."),
+        row("--export", "export", "Print the records, a line of JSON each."),
+        row("--full", "is_full", "With --export: as they were written, personal data included.")),
     *rows_of("report",
         row("-o, --output FILE", "file", "The file; - for the standard output.  [default: RUN.html]"),
         row("-f, --format [html|svg|png|json|markdown|dot|mermaid]", "form",
@@ -290,7 +295,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
         row("-n, --dry-run", "dry_run", "Let the planner write the plan, check it, show what would run; run nothing."),
         row("--save-plan FILE", "save_plan", "Write the plan to FILE when the run has ended.")),
     *rows_of(PRINTING, row("--json", "as_json", "Print one JSON object.")),
-    *rows_of(f"follow | {RUNNING} submit", row("--events [jsonl]", "events",
+    *rows_of(f"inspect | {RUNNING} submit", row("--events [jsonl]", "events",
         "Print each event as it happens, then the result.")),
     *rows_of("worker", row("--events [jsonl]", "events", "Print a line of JSON for each claim, and each end of one.")),
     *rows_of(f"inspect | {RUNNING}", row("--timeline", "timeline",
@@ -315,7 +320,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
     *rows_of(f"{RUNNING} worker plan eval.run compare", row("-v, --verbose", "verbose",
         "Show what tools log, what planners' models answer, and the traceback of each failure; -vv for everything.",
         count=True)),
-    *rows_of(f"{RUNNING} submit worker plan follow", row("-q, --quiet", "quiet",
+    *rows_of(f"{RUNNING} submit worker plan inspect", row("-q, --quiet", "quiet",
         "No progress, and no summary of a success.")),
     *rows_of(f"* | {RUNNING} submit worker", row("-C DIR", "directory",
         "Run in DIR: file names, also those in plans, are relative to it.", is_eager=True, expose_value=False,

@@ -44,9 +44,9 @@ NOTE: Final = "<!-- made by `make reference`; change the code, not this page -->
 
 GOALS: Final = ("do", "plan", "prompt")
 WAITING: Final = ("resume", "retry", "answer")
-QUEUED: Final = ("submit", "worker", "follow", "requeue")
+QUEUED: Final = ("submit", "worker")
 STOPPING: Final = ("stop",)
-RECORDS: Final = ("runs", "serve", "inspect", "report", "replay", "journal", "prune")
+RECORDS: Final = ("runs", "serve", "inspect", "report", "prune")
 MEASURING: Final = ("metrics", "learn")
 MCP: Final = ("mcp",)
 JUDGING: Final = ("eval", "compare")

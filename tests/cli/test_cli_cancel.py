@@ -36,7 +36,7 @@ def at_work(shell: Shell, *args: str) -> Iterator[subprocess.Popen[str]]:
 
 def _wait_for(shell: Shell, event: str) -> None:
     until = time.monotonic() + SECONDS
-    while f'"{event}"' not in shell("journal", "export", "one").out:
+    while f'"{event}"' not in shell("inspect", "one", "--export").out:
         assert time.monotonic() < until, f"{event} is not on record"
         time.sleep(0.05)
 

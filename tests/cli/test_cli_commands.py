@@ -379,7 +379,7 @@ def test_entry_points_are_not_looked_at_for_our_own_commands(shell: Shell, monke
         (["tools", *TOOLS], "tool "),
         (["schema"], '{\n  "$schema"'),
         (["config"], "setting "),
-        (["journal"], "no runs"),
+        (["runs", "--verify"], "no runs"),
         (["tools", "--help"], "Usage: dagrun tools "),
     ],
     ids=lambda part: " ".join(part) if isinstance(part, list) else None,

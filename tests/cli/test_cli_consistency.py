@@ -83,7 +83,7 @@ def test_an_unknown_option_is_told_with_the_usage(path: tuple[str, ...], shell: 
     assert "Traceback" not in ended.err
 
 
-@pytest.mark.parametrize("name", ["resume", "retry", "inspect", "replay", "answer", "stop"])
+@pytest.mark.parametrize("name", ["resume", "retry", "inspect", "answer", "stop"])
 def test_a_run_that_does_not_exist_is_a_wrong_input(name: str, shell: Shell) -> None:
     """And the folder in which it was looked for is named."""
     ended = shell(name, "nothing")
@@ -120,7 +120,12 @@ def test_pages_fit_any_width(columns: str, shell: Shell, monkeypatch: pytest.Mon
     assert shell("run", "plan.json", "--tools", "cli_tools").code == 1
     monkeypatch.setenv("COLUMNS", columns)
 
-    pages = [shell("inspect", "last"), shell("inspect", "last", "--timeline"), shell("runs"), shell("replay", "last")]
+    pages = [
+        shell("inspect", "last"),
+        shell("inspect", "last", "--timeline"),
+        shell("runs"),
+        shell("inspect", "last", "--state"),
+    ]
 
     assert all(page.code == 0 for page in pages)
     words = pages[0].out.split()

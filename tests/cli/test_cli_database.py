@@ -45,9 +45,9 @@ def test_a_run_lives_in_the_database(shell: Shell, postgres: str, monkeypatch: p
     assert shell("resume", "last", *TOOLS).code == 0
     assert "by me" in shell("inspect", "paid").out
     assert shell("report", "paid", "-o", "paid.html").code == 0
-    assert len(shell("replay", "paid", "--hash").out.strip()) == 64
-    assert "paid: good" in shell("journal", "verify", "paid").out
-    assert json.loads(shell("journal", "export", "paid").out.splitlines()[0])["run_id"] == "paid"
+    assert len(shell("inspect", "paid", "--hash").out.strip()) == 64
+    assert "paid: good" in shell("runs", "--verify", "paid").out
+    assert json.loads(shell("inspect", "paid", "--export").out.splitlines()[0])["run_id"] == "paid"
     assert shell("prune", "paid").code == 0
     assert shell("inspect", "paid").code == 2
     assert not shell.runs.exists()

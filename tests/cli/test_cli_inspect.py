@@ -122,8 +122,8 @@ def test_nothing_in_a_record_steers_the_terminal(shell: Shell, monkeypatch: pyte
         ["inspect", "one"],
         ["inspect", "one", "b"],
         ["runs"],
-        ["replay", "one"],
-        ["journal", "verify", "one"],
+        ["inspect", "one", "--state"],
+        ["runs", "--verify", "one"],
     ):
         ended = shell(*args)
         shown = ended.out + ended.err
@@ -249,3 +249,20 @@ def test_a_step_tells_whose_data_it_is_made_of(shell: Shell) -> None:
         "step pay passes ${bill} as recipient of send_money; it comes from bill (read_file), which others can write"
     ]
     assert "open: May step pay call send_money?" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--timeline", "--follow"], "--timeline and --follow are two pages"),
+        (["--export", "--hash"], "--state and --export are two pages"),
+        (["add", "--state"], "--state is about a whole run; leave the step out"),
+        (["--full"], "--full is for --export"),
+        (["--quiet"], "--quiet is for --follow"),
+        (["--events", "jsonl", "--state"], "--events is for --follow"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(shell: Shell, options: list[str], said: str) -> None:
+    ended = shell("inspect", "last", *options)
+
+    assert (ended.code, said in ended.err) == (2, True)

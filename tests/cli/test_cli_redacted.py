@@ -66,8 +66,8 @@ COMMANDS = [
     ["inspect", "one", "--json"],
     ["inspect", "one", "who"],
     ["inspect", "one", "who", "--json"],
-    ["journal", "export", "one"],
-    ["replay", "one", "--json"],
+    ["inspect", "one", "--export"],
+    ["inspect", "one", "--state", "--json"],
 ]
 
 
@@ -100,8 +100,8 @@ def test_nothing_is_unsealed_to_be_shown(shell: Shell, monkeypatch: pytest.Monke
 def test_a_full_export_is_the_record(shell: Shell) -> None:
     recorded(shell)
 
-    full = shell("journal", "export", "one", "--full", "--runs", str(shell.runs)).lines
-    shown = shell("journal", "export", "one", "--runs", str(shell.runs)).lines
+    full = shell("inspect", "one", "--export", "--full", "--runs", str(shell.runs)).lines
+    shown = shell("inspect", "one", "--export", "--runs", str(shell.runs)).lines
 
     assert MAIL in json.dumps(full)
     assert [line["event"] for line in shown] == [line["event"] for line in full]
@@ -114,4 +114,4 @@ def test_the_hash_that_is_shown_is_that_of_the_record(shell: Shell) -> None:
 
     inspected = shell("inspect", "one", "--json", "--runs", str(shell.runs)).json["hash"]
 
-    assert inspected == shell("replay", "one", "--hash", "--runs", str(shell.runs)).out.strip()
+    assert inspected == shell("inspect", "one", "--hash", "--runs", str(shell.runs)).out.strip()

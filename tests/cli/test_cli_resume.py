@@ -479,7 +479,9 @@ def _one(ended: Ended) -> dict[str, Any]:
 
 
 @pytest.mark.rigs
-@pytest.mark.parametrize("args", [["runs"], ["inspect", "one"], ["journal", "export", "one"], ["replay", "one"]])
+@pytest.mark.parametrize(
+    "args", [["runs"], ["inspect", "one"], ["inspect", "one", "--export"], ["inspect", "one", "--state"]]
+)
 def test_reader_who_leaves_sees_no_traceback(counting: Shell, args: list[str]) -> None:
     steps = [{"id": f"s{i}", "tool": "count", "args": {"name": f"s{i}"}} for i in range(200)]
     counting("run", counting.plan(*steps), "-t", "counting", "--run-id", "one")

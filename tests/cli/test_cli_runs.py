@@ -200,7 +200,7 @@ def test_run_that_was_killed_at_its_very_start_is_no_damage(shell: Shell) -> Non
 
     assert (shell("runs").code, run["stand"], run["is_resumable"]) == (0, "empty", False)
     assert (resumed.code, "start it again" in resumed.err) == (2, True)
-    assert shell("journal", "verify", "one").code == 0
+    assert shell("runs", "--verify", "one").code == 0
     assert shell("prune", "one").code == 0
 
 
@@ -209,7 +209,7 @@ def test_run_is_named_by_the_beginning_of_its_name(shell: Shell, text: str, code
     for name in ("20261122-124501-a3f9", "20261122-130000-b000"):
         ran(shell, ADD, name=name)
 
-    ended = shell("replay", text, "--hash")
+    ended = shell("inspect", text, "--hash")
 
     assert ended.code == code
     assert len(ended.out.strip()) == (0 if code else 64)
@@ -220,9 +220,9 @@ def test_last_is_the_run_that_was_written_to_last(shell: Shell) -> None:
     ran(shell, ADD, name="z")
     ran(shell, ADD, name="a")
     os.utime(shell.runs / "z" / "anchor", (1, 1))
-    shell("replay", "z")
+    shell("inspect", "z", "--state")
 
-    assert shell("replay", "last").out.startswith("run a:")
+    assert shell("inspect", "last", "--state").out.startswith("run a:")
 
 
 def test_names_are_completed(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,10 +248,10 @@ def test_replay_needs_no_tools_and_gives_the_same_hash(shell: Shell) -> None:
     for name in [name for name in sys.modules if name == "cli_tools"]:
         del sys.modules[name]
 
-    first, second = (shell("replay", "one", "--json").json for _ in range(2))
+    first, second = (shell("inspect", "one", "--state", "--json").json for _ in range(2))
 
     assert "cli_tools" not in sys.modules
-    assert first["hash"] == second["hash"] == shell("replay", "one", "--hash").out.strip()
+    assert first["hash"] == second["hash"] == shell("inspect", "one", "--hash").out.strip()
     assert first["steps"] == {"sum": "succeeded", "pay": "held"}
 
 
@@ -260,21 +260,21 @@ def test_verify_tells_the_damage_with_its_place(shell: Shell) -> None:
     ran(shell, ADD, name="b")
     damage(shell, "b")
 
-    good, bad = shell("journal", "verify", "a"), shell("journal", "verify", "--all", "--json")
+    good, bad = shell("runs", "--verify", "a"), shell("runs", "--verify", "--json")
 
     assert (good.code, good.out) == (0, "a: good, 4 records\n")
     assert bad.code == 1
     assert [(run["is_good"], run["seq"]) for run in bad.json["runs"]] == [(True, None), (False, 2)]
 
 
-@pytest.mark.parametrize("args", [[], ["--all", "one"], ["nosuch"]])
-def test_verify_of_nothing_is_wrong_usage(shell: Shell, args: list[str]) -> None:
+@pytest.mark.parametrize("args", [["--standing", "ended"], ["nosuch"]])
+def test_what_cannot_be_verified_is_wrong_usage(shell: Shell, args: list[str]) -> None:
     ran(shell, ADD)
 
-    assert shell("journal", "verify", *args).code == 2
+    assert shell("runs", "--verify", *args).code == 2
 
 
-@pytest.mark.parametrize("command", [["replay"], ["inspect"], ["journal", "export"], ["resume", *TOOLS]])
+@pytest.mark.parametrize("command", [["inspect", "--state"], ["inspect"], ["inspect", "--export"], ["resume", *TOOLS]])
 def test_damaged_record_is_told_and_not_gone_on_with(shell: Shell, command: list[str]) -> None:
     ran(shell, ADD)
     damage(shell, "one")
@@ -288,7 +288,7 @@ def test_damaged_record_is_told_and_not_gone_on_with(shell: Shell, command: list
 def test_export_gives_the_records(shell: Shell) -> None:
     ran(shell, ADD)
 
-    lines = shell("journal", "export", "one").lines
+    lines = shell("inspect", "one", "--export").lines
 
     assert [line["seq"] for line in lines] == [1, 2, 3, 4]
     assert (lines[0]["event"], lines[-1]["event"]) == ("RunStarted", "RunEnded")

@@ -115,11 +115,11 @@ def test_a_worker_carries_out_what_was_submitted(shell: Shell) -> None:
     assert worker.told("RunReleased", run_id="long")["standing"] == "queued"
     assert worker.told("WorkerStopped")
     assert standings(shell) == {"quick": "ended", "asked": "ended", "gone": "ended", "long": "queued"}
-    followed = shell("follow", "quick")
+    followed = shell("inspect", "quick", "--follow")
     assert (followed.code, followed.out) == (0, "done\n")
     assert "a: succeeded" in followed.err
-    assert "succeeded" in shell("follow", "asked", "--events", "jsonl").out
-    assert shell("follow", "gone", "-q").code == 130
+    assert "succeeded" in shell("inspect", "asked", "--follow", "--events", "jsonl").out
+    assert shell("inspect", "gone", "--follow", "-q").code == 130
 
 
 @pytest.mark.costly
@@ -130,7 +130,7 @@ def test_a_tool_that_would_not_stop_keeps_no_worker(shell: Shell) -> None:
     submitted(shell, "one", {"id": "a", "tool": "stuck"}, "--policy", "short.toml")
     with at_work(shell) as worker:
         worker.told("RunClaimed")
-        while "AttemptStarted" not in shell("journal", "export", "one").out:
+        while "AttemptStarted" not in shell("inspect", "one", "--export").out:
             pass
         assert worker.end() == 0
 
@@ -147,7 +147,7 @@ def test_a_worker_serves_the_pools_that_it_names(shell: Shell) -> None:
         worker.told("RunReleased", run_id="far", status="succeeded")
         assert worker.end() == 0
     assert standings(shell) == {"near": "queued", "far": "ended"}
-    assert shell("follow", "last", "--json").json["output"] == "done"
+    assert shell("inspect", "last", "--follow", "--json").json["output"] == "done"
 
 
 @pytest.mark.costly
@@ -188,24 +188,24 @@ def test_what_a_worker_leaves_says_why(shell: Shell, database: str) -> None:
     anyio.run(set_aside)
     shown = shell("runs", "--standing", "stuck").out
     assert "bad is stuck: 3 workers have ended while at it" in shown
-    assert "dagrun requeue bad" in shown
-    with started(shell, "follow", "bad") as process:
+    assert "dagrun resume bad --requeue" in shown
+    with started(shell, "inspect", "bad", "--follow") as process:
         assert process.stderr is not None
         told = [process.stderr.readline() for _ in range(2)]
     assert told[0] == "bad is stuck in pool default: 3 workers have ended while at it\n"
-    assert told[1].startswith("no worker takes it up before: dagrun requeue bad")
-    with started(shell, "follow", "bad", "--quiet") as process:
+    assert told[1].startswith("no worker takes it up before: dagrun resume bad --requeue")
+    with started(shell, "inspect", "bad", "--follow", "--quiet") as process:
         assert process.stderr is not None
         line = process.stderr.readline()
     assert line.startswith(f"{told[0].strip()}; {told[1].split(' bad')[0]} bad")
     assert shell("runs", "--standing", "queued,ended").out.startswith("no queued,ended runs in ")
-    back = shell("requeue", "bad")
+    back = shell("resume", "bad", "--requeue")
     assert (back.code, back.out) == (0, "bad is in the queue of pool default\n")
     assert standings(shell) == {"bad": "queued"}
-    again = shell("requeue", "bad")
+    again = shell("resume", "bad", "--requeue")
     assert (again.code, "run bad is queued" in again.err) == (2, True)
     assert shell("run", shell.plan(ECHO), *TOOLS, "--run-id", "own").code == 0
-    own = shell("requeue", "own")
+    own = shell("resume", "own", "--requeue")
     assert (own.code, "was not submitted" in own.err) == (2, True)
     assert [run["queue"] for run in shell("runs", "--json").json["runs"]][1] is None
 
@@ -249,9 +249,9 @@ def test_an_answer_to_a_run_that_its_worker_has_just_ended_asks_for_no_resume(
         (("submit", "plan.json", *TOOLS), 2, "none from a folder: name the database by --journal"),
         (("submit", "plan.json", *TOOLS, "--runs", "here"), 2, "dagrun run carries a run out in this process"),
         (("worker", *TOOLS, "--runs", "here"), 2, "none from a folder"),
-        (("requeue", "last", "--journal", "here"), 2, "none from a folder"),
+        (("resume", "last", "--requeue", "--journal", "here"), 2, "none from a folder"),
         (("runs", "--standing", "lost"), 2, "--standing lost: write queued"),
-        (("follow", "none"), 2, "there are no runs"),
+        (("inspect", "none", "-f"), 2, "there are no runs"),
         (("worker", *TOOLS, *NOWHERE), 1, "cannot use PostgreSQL"),
     ],
 )

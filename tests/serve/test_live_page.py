@@ -254,7 +254,7 @@ def test_a_call_is_agreed_to_only_when_all_is_ticked(scene: Shell, browser: Brow
             yes.click()
             expect(page.locator("#head .badge")).to_have_text("✓ succeeded")
         assert process.wait(timeout=SECONDS / 1000) == 0
-    answered = finished(scene, "journal", "export", "one").out.partition('"QuestionAnswered"')[2]
+    answered = finished(scene, "inspect", "one", "--export").out.partition('"QuestionAnswered"')[2]
     assert '"note":"seen"' in answered
     assert '"by":""' not in answered.partition("\n")[0]
 

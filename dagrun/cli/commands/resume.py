@@ -8,7 +8,7 @@ from dagrun.cli.table_command import command
 
 
 @command("resume")
-def resume(*, run: str, **flags: Any) -> int:
+def resume(*, run: str, requeue: bool, **flags: Any) -> int:
     """Resume RUN, which was interrupted or killed, or waits for people.
 
     RUN is the name of a run, the beginning of a name, or "last": the last run of this project. Without --tools, the
@@ -19,12 +19,23 @@ def resume(*, run: str, **flags: Any) -> int:
     hold. The inputs are the recorded ones. What the policy has taken out of the record (redact_records) is opened with
     the key in DAGRUN_RECORD_KEY.
 
+    With --requeue, a run that was submitted to workers (dagrun submit), and is stuck or waits, goes back into the
+    queue, and a worker resumes it. A run is stuck when its workers have ended while they were at it, or could not take
+    it up; dagrun runs says why, so first put that right.
+
     Examples:
       dagrun resume last
       dagrun resume 20261122-1245 --planner my_rules:planner
+      dagrun resume 20261122-1245 --requeue
 
-    Exit codes are those of dagrun run; 2 also for a run that cannot go on.
+    Exit codes are those of dagrun run; 2 also for a run that cannot go on. With --requeue: 0 it is in
+    the queue, 2 it was not submitted, or is neither stuck nor waiting.
     """
+    if requeue:
+        from dagrun.cli.records.queued_runs import put_back
+
+        put_back(run, flags)
+        return 0
     from dagrun.cli.jobs.resume_job import ResumeCommand
 
     return ResumeCommand("resume", run, flags).carry_out()

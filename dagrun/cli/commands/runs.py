@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.cli.records.queued_runs import advice_lines, listed_runs, queue_dict, read_standings, standing_words
 from dagrun.cli.records.resume_command import label, where_is
 from dagrun.cli.records.run_records import open_records
-from dagrun.cli.records.run_standings import Known
+from dagrun.cli.records.run_standings import Known, verified
 from dagrun.cli.records.run_titles import what, when
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
 from dagrun.cli.terminal.stdout import data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns, columns_of
-from dagrun.errors import shorten, visible
+from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.errors import JournalDamaged, shorten, visible
 from dagrun.observe.line_breaks import wrap_words
 from dagrun.observe.run_standing import RunState
+
+if TYPE_CHECKING:
+    from dagrun.cli.records.record_place import Records
 
 _HEAD: Final = ("run", "began", "steps", "what", "where it stands")
 _WHAT: Final = 40  # characters
@@ -25,17 +29,21 @@ _LEAST: Final = 30  # characters for the last two columns; with less, each run i
 
 
 @command("runs")
-def runs(*, standing: str, as_json: bool, **flags: Any) -> int:
-    """List the recorded runs, the oldest first, and where each of them stands.
+def runs(*, run_ids: tuple[str, ...], standing: str, verify: bool, as_json: bool, **flags: Any) -> int:
+    """List the recorded runs, or each RUN that is named, the oldest first, and where each of them stands.
 
     A run that is not over is listed, too. Neither tools nor a planner are needed. Of runs that were submitted to
     workers (dagrun submit), the pool is shown, how often a worker has taken one over from another that had ended, and
     what to do about those that are stuck.
 
+    --verify checks that no record was changed, that none is missing, and that they follow from each other.
+
     Examples:
       dagrun runs
       dagrun runs --json
       dagrun runs --standing queued,running,stuck --journal URL
+      dagrun runs --verify
+      dagrun runs --verify last
 
     Exit codes: 0, or 1 if the record of a run is damaged.
     """
@@ -43,8 +51,13 @@ def runs(*, standing: str, as_json: bool, **flags: Any) -> int:
     configuration = configure(flags)
     records, where = open_records(configuration), where_is(configuration)
     width = columns_of(sys.stdout)
+    named = [records.find(run_id) for run_id in run_ids]
+    if verify:
+        if standing:
+            raise BadInput("--verify reads every record; leave --standing out")
+        return _verify(records, named or None, as_json=as_json)
     with data_output() as data:
-        found = listed_runs(records, wanted)
+        found = [known for known in listed_runs(records, wanted) if not named or known.standing.run_id in named]
         if as_json:
             shown = [_dict(known, where) for known in found]
             data.json({"schema_version": SCHEMA_VERSION, "folder": records.where, "runs": shown})
@@ -53,6 +66,34 @@ def runs(*, standing: str, as_json: bool, **flags: Any) -> int:
         else:
             data.text("\n".join([*_lines(found, width), *map(visible, advice_lines(found, where))]))
     return int(any(known.standing.stand is RunState.DAMAGED for known in found))
+
+
+def _verify(records: Records, named: Sequence[str] | None, *, as_json: bool) -> int:
+    with data_output() as data:
+        listed = verified(records, named)
+        if as_json:
+            data.json({"schema_version": SCHEMA_VERSION, "runs": [_verdict(known) for known in listed]})
+        else:
+            data.text("\n".join(_line(known) for known in listed) or "no runs")
+    return int(any(known.fault is not None for known in listed))
+
+
+def _line(known: Known) -> str:
+    name = known.standing.run_id
+    if known.fault is not None:
+        return f"{name}: {known.standing.text}"
+    return f"{name}: good, {known.standing.records or 0} records"
+
+
+def _verdict(known: Known) -> dict[str, Any]:
+    fault = known.fault
+    return {
+        "run_id": known.standing.run_id,
+        "is_good": fault is None,
+        "records": known.standing.records,
+        "seq": fault.seq if isinstance(fault, JournalDamaged) else None,
+        "reason": known.standing.reason if fault is not None else "",
+    }
 
 
 def _dict(known: Known, where: Sequence[str]) -> dict[str, Any]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.cli.records.resume_command import command_again, quoted
+from dagrun.cli.records.run_records import open_shared_records
 from dagrun.cli.records.run_standings import Known, listed
 from dagrun.cli.records.run_titles import when
+from dagrun.cli.setup.settings import configure
+from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.text import SCHEMA_VERSION
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
 from dagrun.observe.run_standing import RunState
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 # As `dagrun.journal.queue.QueueStatus`, which loads pydantic; a test compares them.
 STANDINGS: Final = ("queued", "running", "waiting", "ended", "stuck", "unreadable")
 _MOST_ADVICE: Final = 10  # runs
+_ADVICE: Final = (("inspect", (), "see"), ("resume", ("--requeue",), "try again"), ("stop", (), "give up"))
 
 
 def read_standings(text: str) -> frozenset[str]:
@@ -83,7 +88,7 @@ def queue_dict(known: Known, where: Sequence[str]) -> dict[str, Any] | None:
     row = known.queue
     if row is None:
         return None
-    again = command_again("requeue", row.run_id, where) if row.standing == "stuck" else None
+    again = command_again("resume", row.run_id, ["--requeue", *where]) if row.standing == "stuck" else None
     return {**row.as_dict(), "next_command": again}
 
 
@@ -93,8 +98,8 @@ def advice_lines(found: Sequence[Known], where: Sequence[str]) -> Iterator[str]:
     stuck = [row for row in rows if row.standing == "stuck"]
     for row in stuck[:_MOST_ADVICE]:
         yield from ("", f"{row.run_id} is stuck: {shorten(row.reason, 1_000)}")
-        for verb, meaning in (("inspect", "see"), ("requeue", "try again"), ("cancel", "give up")):
-            yield f"  {meaning + ':':<11}{quoted(command_again(verb, row.run_id, where))}"
+        for verb, options, meaning in _ADVICE:
+            yield f"  {meaning + ':':<11}{quoted(command_again(verb, row.run_id, [*options, *where]))}"
     if len(stuck) > _MOST_ADVICE:
         yield f"… and {len(stuck) - _MOST_ADVICE} more that are stuck"
     for reason, run_id in {row.reason: row.run_id for row in rows if row.standing == "queued"}.items():
@@ -108,3 +113,35 @@ def open_row(records: Records, run_id: str) -> QueuedRun | None:
 
     still_open = [standing for standing in QueueStatus if standing is not QueueStatus.ENDED]
     return next((row for row in records.queued(still_open) if row.run_id == run_id), None)
+
+
+def put_back(run: str, flags: Mapping[str, Any]) -> None:
+    """Put a submitted run back into the queue, and print where it is now.
+
+    Args:
+        run: The run, as the user has typed it.
+        flags: The flags of the command line.
+
+    Raises:
+        BadInput: It was not submitted, or is neither stuck nor waiting.
+    """
+    from dagrun.api.submitting import requeue
+    from dagrun.cli.records.record_place import wait
+    from dagrun.errors import RunNotFound
+
+    records = open_shared_records(configure(flags))
+    run_id = records.find(run)
+    try:
+        is_back = wait(lambda: requeue(run_id, journal=records.journal))
+    except RunNotFound:
+        raise BadInput(f"run {run_id} was not submitted, so no worker takes it up; dagrun resume goes on") from None
+    row = open_row(records, run_id)
+    if not is_back:
+        standing = "over" if row is None else str(row.standing)
+        raise BadInput(f"run {run_id} is {standing}: only a run that is stuck or waits is put back")
+    with data_output() as data:
+        pool = "" if row is None else row.ticket.pool
+        if flags["as_json"]:
+            data.json({"schema_version": SCHEMA_VERSION, "run_id": run_id, "standing": "queued", "pool": pool})
+        else:
+            data.text(f"{run_id} is in the queue of pool {pool}")

@@ -51,7 +51,7 @@ class RecordRules(Store):
             assert shown(await journal.read(RUN)) == [(1, b'{"a":1}'), (2, b'{"b":2}'), (3, b'{"c":3}')]
 
     async def test_records_are_chained(self) -> None:
-        """By the digests of `dagrun.journal.hash_chain`, which `dagrun journal verify` computes again."""
+        """By the digests of `dagrun.journal.hash_chain`, which `dagrun runs --verify` computes again."""
         async with self.run_log() as (journal, run_log):
             await write(run_log, *numbered(20))
             lines = await journal.read(RUN)

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dagrun.cli.records.run_records import open_records, open_shared_records
-from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION
-from dagrun.cli.terminal.user_errors import BadInput
 
 
 @command("submit")
@@ -33,65 +28,6 @@ def submit(*, plan: str | None, goal: str | None, **flags: Any) -> int:
     from dagrun.cli.jobs.queued.submit_job import submit_run
 
     return submit_run(plan, goal, flags)
-
-
-@command("follow")
-def follow(*, run: str, **flags: Any) -> int:
-    """Show RUN from its first step to its end, whichever process carries it out, and print its answer.
-
-    A run that waits in the queue, or for an answer, is followed on. Ctrl-C ends this command, and not the run.
-
-    Examples:
-      dagrun follow last
-      dagrun follow 20261122-1245 --events jsonl | jq .event
-
-    Exit codes: those of dagrun run, by the end of the run; 130 after Ctrl-C, and
-    the run goes on.
-    """
-    from dagrun.cli.jobs.queued.follow_job import follow_run
-    from dagrun.cli.records.resume_command import where_is
-
-    configuration = configure(flags)
-    records = open_records(configuration)
-    with data_output() as data:
-        return follow_run(records, records.find(run), where_is(configuration), data, flags)
-
-
-@command("requeue")
-def requeue(*, run: str, as_json: bool, **flags: Any) -> None:
-    """Put RUN back into the queue, so that a worker tries it again: it is stuck, or waits.
-
-    A run is stuck when its workers have ended while they were at it, or could not take it up; dagrun runs says why, so
-    first put that right. The worker resumes it, as dagrun resume does: what succeeded is not called again.
-
-    Examples:
-      dagrun runs --standing stuck
-      dagrun requeue 20261122-1245
-
-    Exit codes: 0 it is in the queue, 2 it was not submitted, or is neither stuck
-    nor waiting.
-    """
-    from dagrun.api.submitting import requeue as put_back
-    from dagrun.cli.records.queued_runs import open_row
-    from dagrun.cli.records.record_place import wait
-    from dagrun.errors import RunNotFound
-
-    records = open_shared_records(configure(flags))
-    run_id = records.find(run)
-    try:
-        is_back = wait(lambda: put_back(run_id, journal=records.journal))
-    except RunNotFound:
-        raise BadInput(f"run {run_id} was not submitted, so no worker takes it up; dagrun resume goes on") from None
-    row = open_row(records, run_id)
-    if not is_back:
-        standing = "over" if row is None else str(row.standing)
-        raise BadInput(f"run {run_id} is {standing}: only a run that is stuck or waits is put back")
-    with data_output() as data:
-        pool = "" if row is None else row.ticket.pool
-        if as_json:
-            data.json({"schema_version": SCHEMA_VERSION, "run_id": run_id, "standing": "queued", "pool": pool})
-        else:
-            data.text(f"{run_id} is in the queue of pool {pool}")
 
 
 @command("worker")

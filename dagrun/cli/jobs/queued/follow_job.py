@@ -81,7 +81,7 @@ def _say_where_it_stands(records: Records, run_id: str, where: Sequence[str], *,
     reason = f": {shorten(row.reason, 1_000)}" if row.reason else ""
     lines = [f"{run_id} is {row.standing} in pool {row.ticket.pool}{reason}"]
     if is_stuck:
-        lines.append(f"no worker takes it up before: {quoted(command_again('requeue', run_id, where))}")
+        lines.append(f"no worker takes it up before: {quoted(command_again('resume', run_id, ['--requeue', *where]))}")
     click.echo(printable("; ".join(lines)) if is_quiet else "\n".join(map(printable, lines)), err=True)
 
 
