@@ -10,7 +10,7 @@ import pytest
 
 from command_line import TOOLS, Shell, shell
 from dagrun import Durability, Durations
-from dagrun.journal import durations_file
+from dagrun.journal import summary_cache
 
 __all__ = ["shell"]
 
@@ -69,7 +69,7 @@ def test_durations_come_from_the_records_of_runs(shell: Shell, tmp_path: Path) -
         seen.add("add", 0.1)
     shell.runs.mkdir(parents=True, mode=0o700)
     shell.runs.parent.chmod(0o700)
-    durations_file.add(shell.runs, seen, Durability.PROCESS)
+    summary_cache.add_durations(shell.runs, seen, Durability.PROCESS)
 
     figures = shell("sim", shell.plan(*PLAN), *TOOLS, "--repeat", "200", "--json").json
 

@@ -16,7 +16,7 @@ from dagrun import Plan, SQLiteJournal, Step
 from dagrun.cli.records import run_standings
 from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.settings import configure
-from dagrun.journal import standing_file
+from dagrun.journal import summary_cache
 from dagrun.journal.run_folder import RunPaths
 from dagrun.journal.sqlite import database, reading
 from dagrun.observe.run_standing import RunOverview, RunState
@@ -84,7 +84,7 @@ def test_a_warm_list_opens_no_record(tmp_path: Path, opened: list[Path]) -> None
     warm = listed(tmp_path)
     assert opened == []
     assert [known.standing for known in warm] == [known.standing for known in cold]
-    read = sum((tmp_path / name / standing_file.FILE).stat().st_size for name in names)
+    read = sum((tmp_path / name / summary_cache.SUMMARY).stat().st_size for name in names)
     assert read <= 1_000 * RUNS, "a list reads less than a kilobyte of each run"
 
 
@@ -119,7 +119,7 @@ def test_a_run_that_goes_on_is_never_kept(tmp_path: Path) -> None:
         return found
 
     assert anyio.run(hold) == [RunState.RUNNING, RunState.ENDED]
-    assert not (tmp_path / "a" / standing_file.FILE).exists()
+    assert not (tmp_path / "a" / summary_cache.SUMMARY).exists()
     with (tmp_path / "b" / "journal.db").open("r+b") as file:
         file.write(b"no database at all")
     age(tmp_path / "b")
@@ -166,8 +166,8 @@ def test_a_waiting_run_is_kept_until_it_is_resumed(tmp_path: Path, opened: list[
 )
 def test_a_text_that_is_none_of_ours_counts_for_nothing(tmp_path: Path, text: bytes) -> None:
     carry_out(tmp_path, "a")
-    mark = standing_file.mark_of(RunPaths(tmp_path / "a").state())
-    path = tmp_path / "a" / standing_file.FILE
+    mark = summary_cache.mark_of(RunPaths(tmp_path / "a").state())
+    path = tmp_path / "a" / summary_cache.SUMMARY
     path.write_bytes(mark + b"\n" + text)
     path.chmod(0o600)
     (known,) = listed(tmp_path)
@@ -179,14 +179,14 @@ def test_a_file_that_others_may_have_put_there_is_not_read(tmp_path: Path) -> No
     carry_out(tmp_path, "a")
     listed(tmp_path)
     paths = RunPaths(tmp_path / "a")
-    path = paths.folder / standing_file.FILE
-    assert standing_file.read(paths) is not None
+    path = paths.folder / summary_cache.SUMMARY
+    assert summary_cache.read_summary(paths) is not None
     path.chmod(0o606)
-    assert standing_file.read(paths) is None
+    assert summary_cache.read_summary(paths) is None
     path.chmod(0o600)
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    assert standing_file.read(paths) is None
+    assert summary_cache.read_summary(paths) is None
 
 
 def test_what_is_kept_is_deleted_with_its_run(tmp_path: Path) -> None:
@@ -194,11 +194,11 @@ def test_what_is_kept_is_deleted_with_its_run(tmp_path: Path) -> None:
     carry_out(tmp_path, "a")
     listed(tmp_path)
     paths = RunPaths(tmp_path / "a")
-    state, text = paths.state(), standing_file.read(paths)
+    state, text = paths.state(), summary_cache.read_summary(paths)
     assert text is not None
-    assert oct((tmp_path / "a" / standing_file.FILE).stat().st_mode & 0o777) == "0o600"
+    assert oct((tmp_path / "a" / summary_cache.SUMMARY).stat().st_mode & 0o777) == "0o600"
     anyio.run(SQLiteJournal(tmp_path).delete, "a")
-    standing_file.keep(paths, state, text)
+    summary_cache.keep_summary(paths, state, text)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -217,10 +217,10 @@ def test_a_folder_that_cannot_be_written_is_listed_all_the_same(
 ) -> None:
     carry_out(tmp_path, "a")
 
-    def refused(*_: object) -> None:
+    def refused(*_: object, **__: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(standing_file, "replace_file", refused)
+    monkeypatch.setattr(summary_cache, "replace_file", refused)
     assert [known.standing.status for known in listed(tmp_path)] == ["succeeded"]
 
 
@@ -239,12 +239,12 @@ def test_the_page_and_the_command_read_what_the_other_has_kept(tmp_path: Path, o
     assert [run["counts"] for run in shown] == [{"succeeded": 1}] * 2
     assert [run["command"] for run in shown] == ["dagrun run a", "dagrun run b"]
     for name in ("a", "b"):
-        (tmp_path / name / standing_file.FILE).unlink()
+        (tmp_path / name / summary_cache.SUMMARY).unlink()
     assert anyio.run(page) == shown
     opened.clear()
     assert [known.standing for known in listed(tmp_path)] == [known.standing for known in by_command]
     assert opened == []
-    assert json.loads((tmp_path / "a" / standing_file.FILE).read_bytes().partition(b"\n")[2])["standing"]["labels"] == {
-        "command": ["dagrun", "run", "a"]
-    }
+    assert json.loads((tmp_path / "a" / summary_cache.SUMMARY).read_bytes().partition(b"\n")[2])["standing"][
+        "labels"
+    ] == {"command": ["dagrun", "run", "a"]}
     assert reading.held_run(tmp_path, "a", 1.0).is_held is False

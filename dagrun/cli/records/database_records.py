@@ -14,7 +14,6 @@ import click
 from dagrun.cli.records.record_place import Records, wait
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.decide.durations import Durations
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound
 from dagrun.journal.base import without_password
 from dagrun.journal.postgres.journal import PostgresJournal
@@ -116,10 +115,6 @@ class DatabaseRecords(Records):
         except RunNotFound:
             return
         raise BadInput(f"there is a run {run_id} in {self.where} already; choose another name by --run-id")
-
-    def durations(self) -> Durations:
-        """Return how long the calls of tools took in earlier runs of all processes that share the database."""
-        return Durations.from_dict(wait(self._journal.durations))
 
     def _last(self, names: list[str]) -> str:
         """Return the run that was made last."""

@@ -18,7 +18,6 @@ from dagrun.journal.private_folders import keep_private
 from dagrun.model.journal import Held
 
 if TYPE_CHECKING:
-    from dagrun.decide.durations import Durations
     from dagrun.journal.queue import QueuedRun, QueueStatus
     from dagrun.journal.sqlite.journal import SQLiteJournal
     from dagrun.model.journal import Line
@@ -109,12 +108,6 @@ class FolderRecords(Records):
             raise BadInput(f"cannot write to {self.folder}; {advice}")
         if os.path.lexists(self.place(run_id)):
             raise BadInput(f"there is a run {run_id} in {self.folder} already; choose another name by --run-id")
-
-    def durations(self) -> Durations:
-        """Return how long the calls of tools took in earlier runs."""
-        from dagrun.journal import durations_file
-
-        return durations_file.read(self.folder)
 
     def _last(self, names: list[str]) -> str:
         """Return the run of this project that was written to last.

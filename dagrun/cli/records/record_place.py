@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dagrun.api.replaying import Replayed
-    from dagrun.decide.durations import Durations
     from dagrun.errors import JournalDamaged, JournalError
+    from dagrun.journal.postgres.journal import PostgresJournal
     from dagrun.journal.queue import QueuedRun, QueueStatus
+    from dagrun.journal.sqlite.journal import SQLiteJournal
     from dagrun.model.event import Event
-    from dagrun.model.journal import Held, Journal, Line
+    from dagrun.model.journal import Held, Line
 
 LAST: Final = "last"  # names the run of this project that was written to last
 _MAX_NAMED: Final = 10
@@ -41,7 +42,7 @@ class Records(ABC):
 
     @property
     @abstractmethod
-    def journal(self) -> Journal:
+    def journal(self) -> PostgresJournal | SQLiteJournal:
         """Reads and writes the records, on a loop."""
 
     @abstractmethod
@@ -104,10 +105,6 @@ class Records(ABC):
         Raises:
             BadInput: There is a run of this name, or the place takes no records.
         """
-
-    @abstractmethod
-    def durations(self) -> Durations:
-        """Return how long the calls of tools took in earlier runs."""
 
     @abstractmethod
     def _last(self, names: list[str]) -> str:
@@ -190,13 +187,9 @@ class Records(ABC):
         from dagrun.api.replaying import replayed
         from dagrun.journal.hash_chain import verify
         from dagrun.model.codec.event_codec import events_of
-        from dagrun.model.journal import SupportsFollow
         from dagrun.model.redaction.records import shown_events
 
-        journal = self.journal
-        if not isinstance(journal, SupportsFollow):
-            raise damage
-        lines, _ = verify(run_id, wait(lambda: journal.rows_after(run_id, 0)))
+        lines, _ = verify(run_id, wait(lambda: self.journal.rows_after(run_id, 0)))
         good = [line for line in lines if line.seq < damage.seq]
         if not good:
             raise damage

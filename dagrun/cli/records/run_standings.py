@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dagrun.cli.records.folder_records import FolderRecords
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound
-from dagrun.journal import standing_file
+from dagrun.journal import summary_cache
 from dagrun.journal.run_folder import RunPaths
 from dagrun.observe.run_standing import RunOverview, standing_at_start, standing_of, standing_of_damaged
 from dagrun.observe.run_summary import summary_of
@@ -52,7 +52,7 @@ def listed(records: Records, without: Collection[str] = ()) -> list[Known]:
 
 
 def _kept(records: FolderRecords, run_id: str) -> Known | None:
-    text = standing_file.read(RunPaths(records.place(run_id)))
+    text = summary_cache.read_summary(RunPaths(records.place(run_id)))
     kept = None if text is None else RunOverview.from_text(run_id, text)
     return None if kept is None else Known(kept)
 
@@ -65,7 +65,7 @@ def _read_and_kept(records: FolderRecords, run_id: str) -> Known | None:
     except (RunNotFound, OSError):  # it was deleted a moment ago
         return None
     if known.standing.can_be_kept:
-        standing_file.keep(paths, state, known.standing.as_text())
+        summary_cache.keep_summary(paths, state, known.standing.as_text())
     return known
 
 

@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, JournalDamaged, JournalFailed, MissingExtra, RunExists
-from dagrun.journal import anchor, durations_file, run_folder
+from dagrun.journal import anchor, run_folder, summary_cache
 from dagrun.journal.base import Readable, check_letter, check_run_id, is_run_id, no_such_run
 from dagrun.journal.hash_chain import Chain, verify
 from dagrun.journal.lease import this_process
@@ -253,7 +253,7 @@ class PostgresJournal(Readable):
             JournalFailed: The durations cannot be read.
         """
         text = await self._ask(lambda connection: kept_durations(connection, self._sql))
-        return durations_file.understood(text, self._table).as_dict()
+        return summary_cache.durations_in(text, self._table).as_dict()
 
     async def keep_durations(self, new: dict[str, Any]) -> None:
         """Add the durations that a run has measured.
@@ -265,9 +265,9 @@ class PostgresJournal(Readable):
         durations = Durations.from_dict(new)
 
         def merge(text: str) -> str:
-            all_durations = durations_file.understood(text, self._table)
+            all_durations = summary_cache.durations_in(text, self._table)
             all_durations.merge(durations)
-            return durations_file.as_text(all_durations)
+            return summary_cache.durations_text(all_durations)
 
         await self._ask(lambda connection: keep_durations(connection, self._sql, merge))
 

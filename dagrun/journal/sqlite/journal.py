@@ -13,7 +13,7 @@ import anyio
 
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, JournalDamaged, RunHeld
-from dagrun.journal import anchor, durations_file, run_folder, standing_file
+from dagrun.journal import anchor, run_folder, summary_cache
 from dagrun.journal.base import Readable, check_run_id, is_run_id
 from dagrun.journal.hash_chain import Chain
 from dagrun.journal.lease import Lease, held_text, holding
@@ -130,7 +130,7 @@ class SQLiteJournal(Readable):
 
     async def keep_standing(self, run_id: str, mark: str, text: bytes) -> None:
         """Keep a text about a run in a file in its folder."""
-        await anyio.to_thread.run_sync(standing_file.keep, self._find(run_id), news.state_of(mark), text)
+        await anyio.to_thread.run_sync(summary_cache.keep_summary, self._find(run_id), news.state_of(mark), text)
 
     def artifacts(self, run_id: str) -> Path | None:
         """Return the folder for the files of a run, even if there is no such run; `None` for an invalid run id."""
@@ -178,7 +178,7 @@ class SQLiteJournal(Readable):
         Raises:
             JournalFailed: The file is not safe to use, or cannot be read.
         """
-        return (await anyio.to_thread.run_sync(durations_file.read, self._folder)).as_dict()
+        return (await anyio.to_thread.run_sync(summary_cache.read_durations, self._folder)).as_dict()
 
     async def keep_durations(self, new: dict[str, Any]) -> None:
         """Add the durations that a run has measured. If two processes do so at once, one update may be lost.
@@ -188,7 +188,7 @@ class SQLiteJournal(Readable):
             RecordRefused: *new* is not what `Durations.as_dict` returns.
         """
         durations = Durations.from_dict(new)
-        await anyio.to_thread.run_sync(durations_file.add, self._folder, durations, self.durability)
+        await anyio.to_thread.run_sync(summary_cache.add_durations, self._folder, durations, self.durability)
 
     async def aclose(self) -> None:
         """Do nothing: each run log releases its own files."""
@@ -251,7 +251,9 @@ class SQLiteJournal(Readable):
 
     def _standings(self, run_ids: Sequence[str]) -> dict[str, bytes]:
         found = (
-            (run_id, standing_file.read(RunPaths(self._folder / run_id))) for run_id in run_ids if is_run_id(run_id)
+            (run_id, summary_cache.read_summary(RunPaths(self._folder / run_id)))
+            for run_id in run_ids
+            if is_run_id(run_id)
         )
         return {run_id: text for run_id, text in found if text is not None}
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import anyio
 
-from dagrun.journal import run_folder, standing_file
+from dagrun.journal import run_folder, summary_cache
 from dagrun.journal.run_folder import RunPaths
 from dagrun.journal.sqlite import database
 from dagrun.model.journal import StoredRow
@@ -25,7 +25,7 @@ def marks(folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in run_folder.run_names(folder):
         try:
-            found[name] = standing_file.mark_of(RunPaths(folder / name).state()).decode()
+            found[name] = summary_cache.mark_of(RunPaths(folder / name).state()).decode()
         except OSError:
             continue  # it was deleted a moment ago
     return found
@@ -61,7 +61,7 @@ class NewRecords:
         if self._silent.get(paths.folder) == (state, seq):
             return []
         rows = await anyio.to_thread.run_sync(self._read, paths, seq)
-        if not rows and time.time_ns() - max(state[2::3]) > standing_file.UNSURE:
+        if not rows and time.time_ns() - max(state[2::3]) > summary_cache.UNSURE:
             if len(self._silent) >= _MOST:
                 self._silent.clear()
             self._silent[paths.folder] = (state, seq)

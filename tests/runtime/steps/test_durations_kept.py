@@ -20,7 +20,7 @@ import dagrun
 from dagrun import Engine, MemoryJournal, Plan, Policy, State, Status, Step
 from dagrun.decide.durations import FADES_ABOVE, Durations
 from dagrun.errors import JournalFailed, RecordRefused
-from dagrun.journal import durations_file as remembered
+from dagrun.journal import summary_cache as remembered
 from dagrun.journal.postgres.journal import PostgresJournal
 from dagrun.journal.sqlite.journal import SQLiteJournal
 from dagrun.model.event import AttemptStarted, Event
@@ -206,7 +206,7 @@ def folder(tmp_path: Path) -> Path:
 
 def file_in(folder: Path, text: str = "") -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / remembered.FILE
+    path = folder / remembered.DURATIONS
     if text:
         path.write_text(text)
         path.chmod(0o600)
@@ -217,11 +217,11 @@ async def test_the_file_is_for_its_user_alone_and_no_run(folder: Path) -> None:
     """Names of tools are nobody else's business; and lists of runs stay lists of runs."""
     journal = SQLiteJournal(folder)
     await order(journal)
-    path = folder / remembered.FILE
+    path = folder / remembered.DURATIONS
 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert len(await journal.runs()) == 1
-    assert sorted(name for name in os.listdir(folder) if name.startswith(".")) == [remembered.FILE]
+    assert sorted(name for name in os.listdir(folder) if name.startswith(".")) == [remembered.DURATIONS]
 
 
 DAMAGED: Final = ("{", "[" * 100_000, "null", '{"format": 2, "tools": {}}', '{"format": 1}', "\x00\x01")
@@ -242,7 +242,7 @@ async def test_a_file_that_is_far_too_big_is_not_read(folder: Path, caplog: pyte
     path = file_in(folder, "{}")
     os.truncate(path, 2**40)
     with caplog.at_level(logging.WARNING, logger="dagrun"):
-        assert remembered.read(folder).as_dict() == Durations().as_dict()
+        assert remembered.read_durations(folder).as_dict() == Durations().as_dict()
     assert "more than" in caplog.text
 
 
@@ -267,12 +267,12 @@ async def test_a_file_that_others_could_have_put_there_is_left_alone(
     """It is neither believed, nor written to, nor waited for; the run goes on."""
     aside = tmp_path / "aside"
     make(file_in(folder), aside)
-    before = (folder / remembered.FILE).lstat()
+    before = (folder / remembered.DURATIONS).lstat()
     with caplog.at_level(logging.WARNING, logger="dagrun"):
         assert await order(SQLiteJournal(folder)) == BY_HOPS
-    after = (folder / remembered.FILE).lstat()
+    after = (folder / remembered.DURATIONS).lstat()
 
-    assert remembered.FILE in caplog.text
+    assert remembered.DURATIONS in caplog.text
     assert (before.st_mode, before.st_ino, before.st_mtime_ns) == (after.st_mode, after.st_ino, after.st_mtime_ns)
     with pytest.raises(JournalFailed, match=r"link|plain file|everybody"):
         await SQLiteJournal(folder).durations()
@@ -281,35 +281,35 @@ async def test_a_file_that_others_could_have_put_there_is_left_alone(
 def test_the_file_is_never_half_written(folder: Path) -> None:
     """Whoever reads while others write sees a whole one; and of what one process adds, nothing is lost."""
     new = known(**{f"tool{number}": 1.0 for number in range(100)})
-    remembered.add(folder, new, Durability.PROCESS)
+    remembered.add_durations(folder, new, Durability.PROCESS)
 
     def write() -> None:
         for _ in range(10):
-            remembered.add(folder, new, Durability.PROCESS)
+            remembered.add_durations(folder, new, Durability.PROCESS)
 
     writers = [threading.Thread(target=write) for _ in range(3)]
     for writer in writers:
         writer.start()
     seen = [0]
     while any(writer.is_alive() for writer in writers):
-        seen.append(remembered.read(folder).count("tool99"))
+        seen.append(remembered.read_durations(folder).count("tool99"))
     for writer in writers:
         writer.join()
 
     assert seen == sorted(seen)
-    assert remembered.read(folder).count("tool99") == 31
-    assert os.listdir(folder) == [remembered.FILE]
+    assert remembered.read_durations(folder).count("tool99") == 31
+    assert os.listdir(folder) == [remembered.DURATIONS]
 
 
 def test_what_cannot_be_written_leaves_the_old_file_and_nothing_else(folder: Path) -> None:
     """A disk that is full after the first 100 bytes, say."""
-    remembered.add(folder, known(slow=1.0), Durability.PROCESS)
-    before = (folder / remembered.FILE).read_text()
+    remembered.add_durations(folder, known(slow=1.0), Durability.PROCESS)
+    before = (folder / remembered.DURATIONS).read_text()
     with _no_file_over(100), pytest.raises(JournalFailed, match="cannot write"):
-        remembered.add(folder, known(**{f"tool{number}": 1.0 for number in range(10)}), Durability.PROCESS)
+        remembered.add_durations(folder, known(**{f"tool{number}": 1.0 for number in range(10)}), Durability.PROCESS)
 
-    assert os.listdir(folder) == [remembered.FILE]
-    assert (folder / remembered.FILE).read_text() == before
+    assert os.listdir(folder) == [remembered.DURATIONS]
+    assert (folder / remembered.DURATIONS).read_text() == before
 
 
 @contextmanager
@@ -325,9 +325,9 @@ def _no_file_over(most: int) -> Iterator[None]:
 def test_the_file_stays_small(folder: Path) -> None:
     """A service adds to it for years."""
     for _ in range(3):
-        remembered.add(folder, _many(), Durability.PROCESS)
-    assert remembered.read(folder).count("tool") <= FADES_ABOVE
-    assert (folder / remembered.FILE).stat().st_size < 3000
+        remembered.add_durations(folder, _many(), Durability.PROCESS)
+    assert remembered.read_durations(folder).count("tool") <= FADES_ABOVE
+    assert (folder / remembered.DURATIONS).stat().st_size < 3000
 
 
 def _many() -> Durations:

@@ -24,6 +24,7 @@ from dagrun.cli.setup.tool_modules import load_toolbox
 from dagrun.cli.terminal.stdout import Data
 from dagrun.cli.terminal.text import columns_of, is_drawable
 from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.decide.durations import Durations
 from dagrun.errors import shorten
 from dagrun.evaluate.simulation.failure_model import FailureModel, failure_rates
 from dagrun.evaluate.simulation.policy_variants import MAX_VARIANTS
@@ -78,7 +79,7 @@ def simulate_plan(
             runs=flags["repeat"],
             seed=flags["seed"],
             people=flags["people"],
-            learned=open_records(configuration).durations(),
+            learned=Durations.from_dict(wait(open_records(configuration).journal.durations)),
             learned_failures=_recorded_failures(configuration) if _LEARNED in flags["failures"] else None,
             on_variant=on_variant,
             **options,
