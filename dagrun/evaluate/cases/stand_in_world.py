@@ -28,7 +28,7 @@ from dagrun.model.tool import make_tool
 from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import COMPOSE, AnyTool, Toolbox, hint
 
-_CONTEXT: Final = "dagrun_context"
+CONTEXT: Final = "dagrun_context"
 
 
 @dataclass(slots=True)
@@ -182,26 +182,21 @@ class CaseWorld:
 
     def composer(self) -> AnyTool | None:
         """Return the stub that composes the answer of the run; `None` if nothing does."""
-        return self._stand_in(make_tool(_compose, name=COMPOSE, effect="read")) if COMPOSE in self.scripts else None
+        return self._stand_in(composing_tool()) if COMPOSE in self.scripts else None
 
     def _stand_in(self, tool: AnyTool) -> AnyTool:
-        is_real = tool.name in self.real
-        arguments = tool.arguments
-        changes: dict[str, Any] = {} if is_real else {"deps": {}, "optional_deps": frozenset(), "context_deps": None}
-        return dataclasses.replace(
-            tool,
-            function=partial(self._real, tool) if is_real else partial(self._play, tool),
-            executor="coroutine",
-            arguments=dataclasses.replace(arguments, context=arguments.context or _CONTEXT, **changes),
-            reconcile=partial(self._reconciled, tool.name) if tool.name in self.reconcile else None,
-            reconcile_after=0.0,  # the case says what is known in the end, and when
-            batch=None,
-            # A person is asked about what an agent may call, and its calls count for their pools.
-            inner_tools=tool.inner_tools if is_real else tuple(map(self._stand_in, tool.inner_tools)),
-        )
+        if tool.name in self.real:
+            context = dataclasses.replace(tool.arguments, context=tool.arguments.context or CONTEXT)
+            facts: dict[str, Any] = {"function": partial(self._real, tool), "executor": "coroutine", "batch": None}
+            stub = dataclasses.replace(tool, arguments=context, **facts)
+        else:
+            stub = stub_of(tool, partial(self._play, tool), self._stand_in)
+        reconcile = partial(self._reconciled, tool.name) if tool.name in self.reconcile else None
+        # The case says what is known in the end, and when.
+        return dataclasses.replace(stub, reconcile=reconcile, reconcile_after=0.0)
 
     def _begin(self, tool: AnyTool, arguments: dict[str, Any]) -> tuple[StandInCall, ToolContext[Any]]:
-        context = arguments[tool.arguments.context or _CONTEXT]
+        context = arguments[tool.arguments.context or CONTEXT]
         plain = plain_arguments(tool, arguments)
         self._counts[tool.name] += 1
         facts = (context.step, context.attempt, context.idempotency_key, plain, anyio.current_time())
@@ -229,7 +224,7 @@ class CaseWorld:
     async def _real(self, tool: AnyTool, **arguments: Any) -> Any:
         call, _ = self._begin(tool, arguments)
         if tool.arguments.context is None:
-            del arguments[_CONTEXT]
+            del arguments[CONTEXT]
         try:
             if tool.is_async:
                 value = await tool.function(**arguments)
@@ -259,13 +254,31 @@ class CaseWorld:
         return None if reply.unknown else False if reply.not_applied else Applied(reply.applied)
 
 
-async def _compose(results: Any, goal: str = "") -> Any:
-    """Hold the contract of the composer; its stub is called instead."""
+def stub_of(tool: AnyTool, function: Callable[..., Any], inner: Callable[[AnyTool], AnyTool]) -> AnyTool:
+    """Return a stub of a tool: it has the contract of the tool, and needs nothing of the host.
+
+    Args:
+        tool: The tool.
+        function: Is called in its place, with the context.
+        inner: Makes the stubs of the tools that it calls by itself: a person is asked about them.
+    """
+    changes: dict[str, Any] = {"deps": {}, "optional_deps": frozenset(), "context_deps": None}
+    arguments = dataclasses.replace(tool.arguments, context=tool.arguments.context or CONTEXT, **changes)
+    facts: dict[str, Any] = {"executor": "coroutine", "batch": None, "inner_tools": tuple(map(inner, tool.inner_tools))}
+    return dataclasses.replace(tool, function=function, arguments=arguments, **facts)
+
+
+def composing_tool() -> AnyTool:
+    """Return the contract of what composes an answer; its stub is called instead."""
+
+    async def compose(results: Any, goal: str = "") -> Any: ...
+
+    return make_tool(compose, name=COMPOSE, effect="read")
 
 
 def plain_arguments(tool: AnyTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call as plain JSON, without those that no plan has."""
-    hidden = {tool.arguments.context or _CONTEXT, *tool.arguments.deps}
+    hidden = {tool.arguments.context or CONTEXT, *tool.arguments.deps}
     said = {name: value for name, value in arguments.items() if name not in hidden}
     plain: dict[str, Any] = to_jsonable_python(said, fallback=str, by_alias=False)
     return plain

@@ -17,6 +17,7 @@ from dagrun.api.checking import toolbox_of
 from dagrun.api.engine import Engine
 from dagrun.checks.tool_contracts import recorded_toolbox
 from dagrun.errors import CannotPlan, DagrunError, ModelError, OverCeiling, PlanRefused, QuestionNotFound, ToolError
+from dagrun.evaluate.cases.stand_in_world import CONTEXT, composing_tool, stub_of
 from dagrun.evaluate.replay.heard import RECONCILED, Deed, Heard, HeardCall, HeardReply
 from dagrun.evaluate.replay.order import Order
 from dagrun.journal.memory import MemoryJournal
@@ -33,16 +34,14 @@ from dagrun.model.plan import Step
 from dagrun.model.planner import Brief, FallbackPlanner, RevisedBy
 from dagrun.model.question import AnswerMessage, Asked, Question
 from dagrun.model.secrets.secret import KEY
-from dagrun.model.tool import make_tool
 from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import COMPOSE, AnyTool, Toolbox
+from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model.usage import ANSWERS, METER
 from dagrun.model.value import Unavailable, decode, encode
 from dagrun.runtime.record.sealing import Sealer
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 
-_CONTEXT: Final = "dagrun_context"
 LATE: Final = ("it took longer", "it was told to stop")  # of a planner, which gave no answer
 _FAILED: Final = "the critic failed: "
 _KEPT_AS_IT_IS: Final = "the planner keeps the plan as it is: "
@@ -156,7 +155,7 @@ class Cassette:
             "policy": heard.opening.policy,
             "critics": [_RecordedCritic(name, self) for name in heard.opening.critics],
             "planner": self if heard.has_planner else None,
-            "compose": self._stub(make_tool(_compose, name=COMPOSE, effect="read")) if heard.composes else None,
+            "compose": self._stub(composing_tool()) if heard.composes else None,
             "attended": heard.has_people,
             "executors": dict.fromkeys(heard.opening.executors, _InThisTask()),
             "secrets": {name: f"the made-up secret {name}" for name in self._secrets()} or None,
@@ -232,26 +231,12 @@ class Cassette:
     # Tools ------------------------------------------------------------------------------------------------
 
     def _stub(self, tool: AnyTool) -> AnyTool:
-        arguments = tool.arguments
-        return replace(
-            tool,
-            function=partial(self._call, tool),
-            executor="coroutine",
-            arguments=replace(
-                arguments,
-                context=arguments.context or _CONTEXT,
-                deps={},
-                optional_deps=frozenset(),
-                context_deps=None,
-            ),
-            reconcile=None if tool.reconcile is None else partial(self._reconcile, tool.name),
-            cache=None,
-            batch=None,
-            inner_tools=tuple(map(self._stub, tool.inner_tools)),
-        )
+        stub = stub_of(tool, partial(self._call, tool), self._stub)
+        reconcile = None if tool.reconcile is None else partial(self._reconcile, tool.name)
+        return replace(stub, reconcile=reconcile, cache=None)
 
     async def _call(self, tool: AnyTool, **arguments: Any) -> Any:
-        context: ToolContext = arguments[tool.arguments.context or _CONTEXT]
+        context: ToolContext = arguments[tool.arguments.context or CONTEXT]
         now, call = anyio.current_time(), self._heard.calls.get((context.step, context.attempt))
         if call is None or call.began.tool != tool.name:
             text = f"step {context.step} attempt {context.attempt} was not recorded"
@@ -502,10 +487,6 @@ class _InThisTask:
 
     async def aclose(self) -> None:
         """Release nothing."""
-
-
-async def _compose(results: Any, goal: str = "") -> Any:
-    """Stand for what composes an answer; its stub is called in place of it."""
 
 
 def _report(call: HeardCall, outcome: Outcome, context: ToolContext) -> None:

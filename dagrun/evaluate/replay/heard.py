@@ -130,28 +130,33 @@ class Heard:
         self.first, self.opening = openings[0], openings[-1]
         start = _start(recorded, self.first)
         self.before, self.events = recorded[:start], recorded[start:]
-        self.calls: dict[tuple[str, int], HeardCall] = {}
-        self.replies: dict[int, list[HeardReply]] = defaultdict(list)
         self.requests: dict[int, frozenset[str]] = {0: frozenset(("",))}
-        self.cut: list[HeardReply] = []
         self.rungs: dict[str, int] = {}
-        self.reviews: list[events.Reviewed] = []
-        self.reviewed: set[str] = set()
-        self.questions: dict[str, Question] = {}
-        self.answers: dict[str, list[events.QuestionAnswered]] = defaultdict(list)
-        self.deeds: list[Deed] = []
+        self._open: dict[str, Question] = {}
         self.has_planner = not self.first.plan.steps
         self.composes = False
-        self._running: dict[str, HeardCall] = {}
-        self._is_over = False  # the run is being stopped: what ends now, ends because of that
         self._not_cancelled: set[str] = set()  # steps that end because of a splice, or with their elements
-        self._last: HeardReply | None = None
-        self._is_alone = False  # it was resumed without its planner
-        for event in self.before:
-            self._look_back(event)
-        for event in self.events:
+        self._is_over = False  # the run is being stopped: what ends now, ends because of that
+        self._begin()
+        for place, event in enumerate(recorded):
+            if place == start:
+                self._begin()
             self._look(event)
         self.has_planner = self.has_planner and not self._is_alone
+
+    def _begin(self) -> None:
+        """Begin a session, in which nothing was heard yet."""
+        self.calls: dict[tuple[str, int], HeardCall] = {}
+        self.replies: dict[int, list[HeardReply]] = defaultdict(list)
+        self.cut: list[HeardReply] = []
+        self.reviews: list[events.Reviewed] = []
+        self.reviewed: set[str] = set()
+        self.questions = dict(self._open)
+        self.answers: dict[str, list[events.QuestionAnswered]] = defaultdict(list)
+        self.deeds: list[Deed] = []
+        self._running: dict[str, HeardCall] = {}
+        self._last: HeardReply | None = None
+        self._is_alone = False  # it goes on without its planner
 
     @property
     def has_people(self) -> bool:
@@ -160,23 +165,6 @@ class Heard:
         last = self.events[-1] if self.events else None
         waits = isinstance(last, events.RunSuspended) and last.status is Status.WAITING
         return bool(self.questions) and not waits and not any(end.reason.startswith(NO_APPROVER) for end in ends)
-
-    def _look_back(self, event: Event) -> None:
-        match event:
-            case events.QuestionAsked():
-                self.questions[event.question.id] = event.question
-            case events.QuestionAnswered():
-                self.questions.pop(event.question, None)
-            case events.StepExpanded():
-                self._not_cancelled.add(event.step)
-            case events.ReplanRequested():
-                self.has_planner = True
-            case events.ReplanStarted():
-                self.requests[event.number] = frozenset(event.steps)
-            case events.RunStopping() | events.RunReopened():
-                self._is_over = isinstance(event, events.RunStopping)
-            case events.Spliced():
-                self._note_splice(event)
 
     def _look(self, event: Event) -> None:
         match event:
@@ -191,11 +179,12 @@ class Heard:
                 if not event.verdicts:
                     self._note_cancelled(event.step, event.outcome, event)
             case events.QuestionAsked():
-                self.questions[event.question.id] = event.question
+                self.questions[event.question.id] = self._open[event.question.id] = event.question
                 if event.question.kind is Asked.INPUT and (call := self._running.get(event.question.step)) is not None:
                     call.questions.append(event)
             case events.QuestionAnswered():
                 self.answers[event.question].append(event)
+                self._open.pop(event.question, None)
             case _:
                 self._look_at_planner(event)
                 self._look_at_host(event)
@@ -238,7 +227,8 @@ class Heard:
                 self._note_cancelled(event.step, Outcome(event.state, None, event.failure), event)
                 if self.deeds and self.deeds[-1].event is event:
                     self.deeds[-1].reason = event.reason
-        self._is_over = self._is_over or isinstance(event, events.RunStopping)
+        if isinstance(event, events.RunStopping | events.RunReopened):
+            self._is_over = isinstance(event, events.RunStopping)
 
     # The planner ------------------------------------------------------------------------------------------
 

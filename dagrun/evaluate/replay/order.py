@@ -108,11 +108,7 @@ def _facts(event: Event) -> tuple[object, ...]:
 
 
 def _named(event: Event) -> str:
-    step, attempt = getattr(event, "step", ""), getattr(event, "attempt", None)
-    state = getattr(event, "state", None)
-    return " ".join(
-        [type(event).__name__]
-        + ([f"of step {step}"] if step else [])
-        + ([f"attempt {attempt}"] if attempt is not None else [])
-        + ([f"({state})"] if state is not None else [])
-    )
+    step, state = getattr(event, "step", ""), getattr(event, "state", None)
+    attempt = f" attempt {event.attempt}" if isinstance(event, events.AttemptStarted | events.AttemptEnded) else ""
+    of_step = f" of step {step}{attempt}" if step else ""
+    return f"{type(event).__name__}{of_step}{'' if state is None else f' ({state})'}"

@@ -24,7 +24,7 @@ from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
 from dagrun.cli.terminal.user_errors import FAILED, BadInput
 from dagrun.errors import CasesRefused, shorten, visible
 from dagrun.evaluate.cases.evaluation import Evaluation, evaluate
-from dagrun.evaluate.cases.recorded_case import playable_events, recorded_case
+from dagrun.evaluate.replay.recorded_case import playable_events, recorded_case
 from dagrun.model.event import Event, RunEnded, RunStarted
 from dagrun.model.python_plans.plan_text import as_yaml
 

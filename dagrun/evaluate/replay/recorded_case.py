@@ -17,12 +17,11 @@ from dagrun.errors import CasesRefused, ValueRefused
 from dagrun.evaluate.cases.case_file import FOREVER
 from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
 from dagrun.evaluate.replay.cassette import LATE, is_of_person, secrets_in, was_stopped
-from dagrun.evaluate.replay.heard import RECONCILED, Heard, HeardCall, HeardReply
+from dagrun.evaluate.replay.heard import Heard, HeardCall, HeardReply
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.codec.event_codec import events_of, marks_of
-from dagrun.model.critic import Verdict
-from dagrun.model.event import DraftEnded, Event, Opening, Reviewed, RunEnded, RunStarted, RunSuspended, Spliced
+from dagrun.model.event import DraftEnded, Event, Opening, RunEnded, RunStarted, RunSuspended, Spliced
 from dagrun.model.journal import Line
 from dagrun.model.outcome import ErrorKind, State, Status
 from dagrun.model.patch import Add, edit_as_dict
@@ -117,9 +116,8 @@ def _case(run_id: str, seed: int | None, heard: Heard, graph: LiveGraph) -> dict
         "planner": replies,
         "secrets": sorted({*secrets_in([replies, begin])}),
         "people": _people(heard),
-        "reconcile": _reconciled(heard),
-        "world": _world([call for call in calls if call.began.tool != COMPOSE], heard, graph),
-        "compose": _short_list([_act(call, heard, graph) for call in calls if call.began.tool == COMPOSE]),
+        "world": _world([call for call in calls if call.began.tool != COMPOSE], graph),
+        "compose": _short_list([_act(call, graph) for call in calls if call.began.tool == COMPOSE]),
         "expect": _expect(heard, graph, replies),
     }
     kept = {"world", *(["planner"] if heard.has_planner else [])}
@@ -205,27 +203,15 @@ def _people(heard: Heard) -> dict[str, Any]:
     return people
 
 
-def _reconciled(heard: Heard) -> dict[str, Any]:
-    """Return what tools said of calls in doubt."""
-    found: dict[str, list[Any]] = {}
-    for id_, ends in heard.answers.items():
-        question = heard.questions[id_]
-        for answer in (end.answer for end in ends if end.answer is not None and end.answer.by.startswith(RECONCILED)):
-            is_no = answer.choice not in ("took_effect", "approve")
-            said = {"not_applied": True} if is_no else {"applied": answer.value}
-            found.setdefault(question.tool, []).append({"step": question.step, **said})
-    return found
-
-
 # The world ------------------------------------------------------------------------------------------------------------
 
 
-def _world(calls: Iterable[HeardCall], heard: Heard, graph: LiveGraph) -> dict[str, Any]:
+def _world(calls: Iterable[HeardCall], graph: LiveGraph) -> dict[str, Any]:
     """Return the acts of each tool; the step is named where steps came to different ends."""
     by_tool: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for call in calls:
         by_step = by_tool.setdefault(call.began.tool, {})
-        by_step.setdefault(call.began.step, []).append(_act(call, heard, graph))
+        by_step.setdefault(call.began.step, []).append(_act(call, graph))
     world: dict[str, Any] = {}
     for tool, by_step in by_tool.items():
         series = {step: _shortened(acts) for step, acts in by_step.items()}
@@ -236,7 +222,7 @@ def _world(calls: Iterable[HeardCall], heard: Heard, graph: LiveGraph) -> dict[s
     return world
 
 
-def _act(call: HeardCall, heard: Heard, graph: LiveGraph) -> dict[str, Any]:
+def _act(call: HeardCall, graph: LiveGraph) -> dict[str, Any]:
     """Return what came of a call, with the fields of an `Act`; of one that was stopped, that it takes for ever."""
     if call.ended is None:
         return {"takes": FOREVER}
@@ -244,26 +230,12 @@ def _act(call: HeardCall, heard: Heard, graph: LiveGraph) -> dict[str, Any]:
     used = {"tokens": outcome.tokens, "cost": outcome.cost, "surprise": outcome.surprise, "confidence": call.confidence}
     facts: dict[str, Any] = {name: fact for name, fact in used.items() if fact}
     facts |= _seconds(call.ended.at - call.began.at)
-    reviews = [_review(verdict) for review in heard.reviews if _is_of(review, call) for verdict in review.verdicts]
-    facts |= {"reviews": reviews} if any(review["result"] != "pass" for review in reviews) else {}
     if was_stopped(outcome):
         return {"takes": FOREVER}
     if outcome.failure is None:
         return {**facts, "return": decode(outcome.value)}
     is_misfit = outcome.failure.kind is ErrorKind.BAD_OUTPUT
     return {**facts, "raise": WRONG_TYPE if is_misfit else said_of(outcome.failure, tool)}
-
-
-def _is_of(review: Reviewed, call: HeardCall) -> bool:
-    return (review.step, review.attempt) == (call.began.step, call.began.attempt)
-
-
-def _review(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "critic": verdict.critic,
-        "result": verdict.result,
-        **({"reason": verdict.reason} if verdict.reason else {}),
-    }
 
 
 def _short_list(found: list[Any]) -> Any:
