@@ -43,7 +43,7 @@ class LazyGroup(click.Group):
 
 
 class PluginGroup(LazyGroup):
-    """A lazy group to which installed packages add commands, by entry points.
+    """A lazy group that installed packages can extend by entry points.
 
     Entry points are read only for the help page, and for a name that is not in the table. A plug-in that cannot be
     loaded shows as a line on the help page, and does not affect other commands.
@@ -77,7 +77,7 @@ class PluginGroup(LazyGroup):
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of our own commands in their order, then those of other packages."""
+        """Return the names of our own commands in their order, then the names from other packages."""
         return [*self.commands, *sorted(self._plugins.keys() - self.commands.keys())]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -130,7 +130,7 @@ def _broken(name: str, target: str, error: Exception) -> click.Command:
 # The target (module:attribute) and the help line of each command. A command returns its exit code; `None` stands for 0.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "new": ("dagrun.cli.commands.new:new", "Make a project to start from: tools, a plan, a policy, tests."),
-    "do": ("dagrun.cli.commands.do:do", "Let a planner write a plan for a goal, and run it meanwhile."),
+    "do": ("dagrun.cli.commands.do:do", "Let a planner write a plan for a goal, and run it."),
     "plan": ("dagrun.cli.commands.plan:plan", "Let a planner write a plan for a goal, and run nothing."),
     "run": ("dagrun.cli.commands.run:run", "Check a plan and run it."),
     "resume": ("dagrun.cli.commands.resume:resume", "Resume a run that was interrupted, killed, or waits."),
@@ -141,28 +141,28 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "serve": ("dagrun.cli.commands.remote.serve:serve", "Show runs in a browser, answer them, and stop them."),
     "mcp": ("dagrun.cli.commands.remote.serve:mcp", "Offer plans to other programs, as tools of an MCP server."),
     "submit": ("dagrun.cli.commands.remote.submit:submit", "Check a plan, and leave the run to a worker."),
-    "worker": ("dagrun.cli.commands.remote.submit:worker", "Carry out the runs that others have submitted."),
-    "inspect": ("dagrun.cli.commands.inspect:inspect", "Show what happened in a run, and why."),
+    "worker": ("dagrun.cli.commands.remote.submit:worker", "Run the submitted runs."),
+    "inspect": ("dagrun.cli.commands.inspect:inspect", "Show the history of a run, with reasons."),
     "report": ("dagrun.cli.commands.report:report", "Write a page, a picture or a text about a run."),
     "metrics": ("dagrun.cli.commands.evaluate.metrics:metrics", "Measure the recorded runs: success, times, cost."),
     "learn": (
         "dagrun.cli.commands.evaluate.learn:learn",
-        "Make routes of plans that worked; they need no model.",
+        "Make routes from successful plans; they need no model.",
     ),
     "prune": ("dagrun.cli.commands.prune:prune", "Delete records that have expired."),
-    "check": ("dagrun.cli.commands.check:check", "List everything that is wrong with a plan."),
+    "check": ("dagrun.cli.commands.check:check", "List all problems of a plan."),
     "show": ("dagrun.cli.commands.show:show", "Draw a plan as text, a picture or a page."),
     "tools": ("dagrun.cli.commands.tools:tools", "List the tools, or check how they are declared."),
     "prompt": ("dagrun.cli.commands.plan:prompt", "Print the prompt that a planner sends to its model."),
     "schema": ("dagrun.cli.commands.tools:schema", "Print the JSON Schema of plans or of events."),
-    "eval": ("dagrun.cli.commands.evaluate.eval:evaluate", "Carry out golden tasks, and say what is not as expected."),
+    "eval": ("dagrun.cli.commands.evaluate.eval:evaluate", "Run golden tasks, and report what differs."),
     "compare": (
         "dagrun.cli.commands.evaluate.eval:compare",
-        "Carry out goals by several ways, and say which is better.",
+        "Compare planners and policies on golden tasks.",
     ),
     "bench": ("dagrun.cli.commands.evaluate.sim:bench", "Measure how much time a plan saves by running in parallel."),
     "sim": ("dagrun.cli.commands.evaluate.sim:sim", "Simulate runs of a plan, and call no tool."),
-    "config": ("dagrun.cli.commands.config:config", "Show the settings; say which files of settings are trusted."),
+    "config": ("dagrun.cli.commands.config:config", "Show the settings, or trust a file of settings."),
     "completion": ("dagrun.cli.commands.config:completion", "Print a completion script for the shell."),
 }
 

@@ -1,4 +1,4 @@
-"""The options and arguments of all commands: what the help page shows of each, what it sets, its text, and who has it.
+"""The options and arguments of all commands: help entry, setting, text, and the commands that have them.
 
 A command below another one is named with a dot: ``mcp.serve`` is ``dagrun mcp serve``. A command shows its rows in this
 order; those of which it stands after a bar (``|``), only with ``--help-all``.
@@ -41,7 +41,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
     *rows_of("submit", row("[PLAN]", "plan"),
         row("--goal TEXT", "goal", "A goal in words; a planner of the worker writes its plan.")),
     *rows_of("do plan", row("GOAL", "goal")),
-    *rows_of("prompt", row("[GOAL]", "goal", default="(what is wanted, in words)")),
+    *rows_of("prompt", row("[GOAL]", "goal", default="(the goal, in words)")),
     *rows_of(f"resume retry {OF_ONE_RUN}", row("RUN", "run", shell_complete=complete_run)),
     *rows_of("answer stop inspect", row("[STEP]", "step")),
     *rows_of("answer", row("[VALUE]...", "values")),
@@ -81,7 +81,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
     *rows_of("worker", row("--policy FILE", "policy",
         "A TOML file with the settings of tools ([tools]). The limits of a run are those that it was submitted with.")),
     *rows_of("eval.run", row("--policy FILE", "policy",
-        "A TOML file with limits, in place of those of the cases: what would change with it?")),
+        "A TOML file with limits that replace the limits of the cases.")),
     *rows_of(LIMITED, row("-j, --max-running N", "max_running", "Steps that run at once.", type=_COUNT)),
     *rows_of("| run", row("--mode [parallel|waves|sequential]", "mode",
         "Run each step as soon as it can; or generation by generation; or one step at a time.  [default: parallel]")),
@@ -92,8 +92,8 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
     *rows_of(PLANNED,
         row("--planner NAME", "planner",
             "The planner, which writes plans, and is asked when a step fails or surprises: openai, anthropic, stepwise,"
-            " ensemble, person, or MODULE:NAME of an object with a method revise. Several, with commas, are a ladder:"
-            " each hands on what it cannot do, as in my_routes:router,openai=FAST,openai=STRONG,person."),
+            " ensemble, person, or MODULE:NAME of an object with a method revise. Several, with commas, form a fallback"
+            " chain: each passes on what it cannot plan, as in my_routes:router,openai=FAST,openai=STRONG,person."),
         row("--model NAME", "model", "The language model; or set DAGRUN_MODEL.")),
     *rows_of(f"| {PLANNED}",
         row("--fast-model NAME", "fast_model", "For the planner ensemble: the model that is asked first."),
@@ -123,7 +123,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
         "The folder of the records of runs; or set DAGRUN_RUNS.  [default: a folder of the user]")),
     *rows_of(QUEUED, row("--runs DIR", "runs", hidden=True)),  # refused with the reason
     *rows_of(f"{QUEUED} {OF_RUNS} | {RUNNING}", row("--journal URL", "journal",
-        "The database of the records of runs, in place of a folder: postgresql://USER@HOST/NAME; or set"
+        "The database of the records of runs, instead of a folder: postgresql://USER@HOST/NAME; or set"
         " DAGRUN_JOURNAL. Its password comes from PGPASSWORD or a password file.")),
     *rows_of(f"serve | {RUNNING} worker mcp.serve", row("--artifacts DIR", "artifacts",
         "With --journal: the folder for the files of runs, which all that carry out runs share.")),
@@ -132,7 +132,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
         row("--expires-after DAYS", "expires_after",
             "Days after which dagrun prune may delete the record.  [default: never]", type=_ABOVE_0)),
     *rows_of(f"| {RUNNING} submit worker mcp.serve", row("--durability [process|power]", "durability",
-        "What the record survives: the end of the process; or a power cut, too, which makes writing slower."
+        "The failures that the record survives: the end of the process; or also a power cut, which is slower."
         "  [default: process; of a database, power]")),
     *rows_of("| run do", row("--no-journal", "no_journal", "Keep no record: the run cannot be resumed.")),
     *rows_of("resume retry", row("--allow-differences", "allow_differences",
@@ -154,7 +154,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
         row("--at-once N", "at_once", "The most runs at once.", type=click.IntRange(1, 10_000), default=20,
             show_default=True),
         row("--max-takeovers N", "max_takeovers",
-            "How often a run may be taken over from a worker that has ended; once more, and it is stuck.",
+            "How often a run may be taken over from a worker that has ended, before it is stuck.",
             type=click.IntRange(min=0), default=3, show_default=True),
         row("--unfit-after SECONDS", "unfit_after",
             "When a run with other tools is stuck, if no worker fits it for so long.",
@@ -201,7 +201,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
         row("-o, --output FILE", "file", "The file; - for the standard output.  [default: RUN.html]"),
         row("-f, --format [html|svg|png|json|markdown|dot|mermaid]", "form",
             "The form.  [default: by the ending of FILE]"),
-        row("--part [graph|timeline|both]", "part", "What a picture shows.", default="both"),
+        row("--part [graph|timeline|both]", "part", "The content of a picture.", default="both"),
         row("--values [none|short|full]", "values",
             "How much of arguments and outputs: none, to share with strangers; 2,000 characters of each; 64 KiB.",
             default="short", show_default=True),
@@ -238,16 +238,16 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
         row("--junit FILE", "junit", "Write a report for CI servers.")),
     *rows_of("eval.from",
         row("-o, --output FILE", "output", "The file.  [default: stdout]"),
-        row("--id ID", "case_id", "The name of the case.  [default: that of the run]"),
+        row("--id ID", "case_id", "The name of the case.  [default: the name of the run]"),
         row("--force", "force", "Write over a file that is there.")),
     *rows_of("compare",
         row("--ways FILE", "ways",
-            "The ways to compare: a TOML file, see below.  [default: loop, a step at a time, and plan, by the planner"
-            " of the settings]"),
-        row("--repeat N", "repeat", "Runs of each case by each way. Fewer than 6 in all can tell no difference.",
+            "The variants to compare: a TOML file, see below.  [default: loop, a step at a time, and plan, by the"
+            " planner of the settings]"),
+        row("--repeat N", "repeat", "Runs of each case with each variant. Fewer than 6 in all show no difference.",
             type=click.IntRange(1, 1_000), default=10, show_default=True),
         row("--max-cost N", "max_cost",
-            "What all runs together may cost, with judges of answers. A model without a price ends the comparison.",
+            "The most that all runs together may cost, with judges. A model without a price ends the comparison.",
             type=_ABOVE_0),
         row("--max-tokens N", "max_tokens", "The tokens that all runs together may use, with judges of answers.",
             type=_COUNT)),
@@ -261,15 +261,15 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
             show_default=True),
         row("--seed N", "seed", "The same seed gives the same figures.", type=int, default=0, show_default=True),
         row("--duration NAME=TEXT", "durations",
-            "How long the calls of a tool, or of a step, take: see below.  [default: what the records of runs say, or"
+            "The durations of the calls of a tool, or of a step: see below.  [default: from the records of runs, or"
             " else the estimate of the step]", multiple=True),
         row("--fail NAME=RATE[:HOW]|learned", "failures",
             "How often the calls of a tool, or of a step, fail, and how: see below. With 'learned', the calls of all"
             " other tools fail as the records of runs say.  [default: never]", multiple=True),
         row("--items STEP=N", "items",
             "How many elements the list has that a step returns, for a for_each over it.  [default: 3]", multiple=True),
-        row("--returns STEP=JSON", "returns", "What a step returns, for conditions that look at it.", multiple=True),
-        row("--cost NAME=N", "costs", "What a call of a tool, or of a step, costs.", multiple=True),
+        row("--returns STEP=JSON", "returns", "The output of a step, for conditions that use it.", multiple=True),
+        row("--cost NAME=N", "costs", "The cost of a call of a tool, or of a step.", multiple=True),
         row("--person TEXT", "people", "How long people take to say yes, as in --duration.", default="0"),
         row("--vary FIELD=V,V…", "vary",
             "Values of a field of the policy, to compare: numbers, on, off, none. Every combination is simulated.",
@@ -279,9 +279,9 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
     *rows_of("mcp.serve",
         row("--plans DIR", "plans",
             "Offer each plan of DIR (.json, .yaml) as a tool. Without it: check_plan, run_plan.", type=_DIR_THERE),
-        row("--http", "over_http", "Serve over HTTP on this machine, in place of stdin and stdout."),
+        row("--http", "over_http", "Serve over HTTP on this machine, instead of stdin and stdout."),
         row("--yes-effects", "allows_effects",
-            "Offer tools with effects, too, that nobody is asked about (needs_approval, or approve of the policy)."),
+            "Also offer tools with effects that need no approval (needs_approval, or approve of the policy)."),
         row("--no-answers", "no_answers",
             "Offer no tool answer: people answer by dagrun answer, and the run continues by dagrun resume.")),
 
@@ -290,27 +290,27 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
         "The folder for the files of the run: those that tools write, run.json, artifacts/. Tools look for files to"
         " read there, and then in the current directory.")),
     *rows_of("plan", row("-o FILE", "file", "Write the plan to FILE.  [default: standard output]", default="-")),
-    *rows_of("run", row("-n, --dry-run", "dry_run", "Check the plan, show what would run, and run nothing.")),
+    *rows_of("run", row("-n, --dry-run", "dry_run", "Check the plan, show its steps, and run nothing.")),
     *rows_of("do",
-        row("-n, --dry-run", "dry_run", "Let the planner write the plan, check it, show what would run; run nothing."),
+        row("-n, --dry-run", "dry_run", "Let the planner write the plan, check it, show its steps; run nothing."),
         row("--save-plan FILE", "save_plan", "Write the plan to FILE when the run has ended.")),
     *rows_of(PRINTING, row("--json", "as_json", "Print one JSON object.")),
     *rows_of(f"inspect | {RUNNING} submit", row("--events [jsonl]", "events",
         "Print each event as it happens, then the result.")),
     *rows_of("worker", row("--events [jsonl]", "events", "Print a line of JSON for each claim, and each end of one.")),
     *rows_of(f"inspect | {RUNNING}", row("--timeline", "timeline",
-        "Draw when each step ran, and what ran on while the plan was changed.")),
+        "Draw when each step ran, also during changes of the plan.")),
     *rows_of(RUNNING,
         row("--report FILE", "report",
-            "Write a report of the run at its end: a page, or what the ending says (.svg, .png, .md, .json)."),
+            "Write a report of the run at its end: a page, or by ending (.svg, .png, .md, .json)."),
         row("--serve", "serves", "Show the run in a browser; the address is printed.")),
     *rows_of(f"serve mcp.serve | {RUNNING}", row("--port N", "port", "The port of the page; 0 for any.",
         type=click.IntRange(0, 65_535))),
     *rows_of("serve",
         row("--host ADDRESS", "host", "The address.  [default: 127.0.0.1]", default="127.0.0.1"),
         row("--allow-host NAME", "allow_host",
-            "A name under which browsers may reach the page, besides those of this machine.", multiple=True),
-        row("--read-only", "read_only", "Let people look, and change nothing.")),
+            "A further name under which browsers may reach the page.", multiple=True),
+        row("--read-only", "read_only", "Allow reading only.")),
     *rows_of(f"serve report | {RUNNING}", row("--open", "open_browser", "Open the page in a browser.")),
     *rows_of(f"| {RUNNING}",
         row("--linger", "lingers", "Keep the page open after the run, until Ctrl-C."),
@@ -318,7 +318,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
             "Send a trace of the run with OpenTelemetry (OTLP over HTTP), to where the OTEL_* variables say; needs the"
             " extra otel.")),
     *rows_of(f"{RUNNING} worker plan eval.run compare", row("-v, --verbose", "verbose",
-        "Show what tools log, what planners' models answer, and the traceback of each failure; -vv for everything.",
+        "Show logs of tools, answers of planners' models, and the traceback of each failure; -vv for everything.",
         count=True)),
     *rows_of(f"{RUNNING} submit worker plan inspect", row("-q, --quiet", "quiet",
         "No progress, and no summary of a success.")),

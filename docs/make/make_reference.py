@@ -334,7 +334,7 @@ def _exit_codes() -> str:
     codes[USAGE] = ("", "An option, a setting or a file cannot be used; nothing was run.")
     codes[REFUSED] = ("", "The plan has problems; nothing was run. The problems are listed.")
     rows = [(f"`{code}`", f"`{status}`" if status else "", text) for code, (status, text) in sorted(codes.items())]
-    text = "The exit code of a command that runs a plan is that of the status of the run, `result.status` in code."
+    text = "The exit code of a command that runs a plan is given by the status of the run, `result.status` in code."
     return _joined(["# Exit codes", NOTE, text, _table(("code", "status", "meaning"), rows)])
 
 

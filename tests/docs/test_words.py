@@ -16,6 +16,7 @@ FIRST_PAGES: Final = (
     ROOT / "docs" / "index.md",
     ROOT / "docs" / "explanation" / "terms.md",
     *sorted((ROOT / "docs" / "tutorials").glob("*.md")),
+    *sorted((ROOT / "docs" / "reference").glob("cli-*.md")),  # they have the text of `--help-all`; a test compares them
 )
 HOUSE_WORDS: Final = re.compile(
     r"\b(tapes?|letters?|doubt(s|ful)?|deeds?|standings?|rungs?|ladders?|ways?|second calls?|stand-ins?|upcalls?"

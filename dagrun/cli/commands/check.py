@@ -45,9 +45,9 @@ def check(
     how much time, how many tokens and how much money it may use, and how long a person is waited for. --strict refuses
     the plan for those about the run, too.
 
-    With --flow, a table follows of the trust boundary ([flow] of the policy): each guarded argument, whose data gets
-    into it and on which way, and whether it passes, asks a person, or is refused. With --strict it is told how much
-    passes only because the policy endorses a tool.
+    With --flow, a table follows of the trust boundary ([flow] of the policy): each guarded argument, the sources
+    of its data and their path, and whether it passes, asks a person, or is refused. With --strict, it also shows how
+    much passes only because the policy endorses a tool.
 
     Examples:
       dagrun check plan.json --tools my_tools

@@ -20,12 +20,12 @@ from dagrun.cli.terminal.user_errors import BadInput
 
 @click.group(cls=DefaultGroup, default=["show"])
 def config() -> None:
-    """Show the settings, and say which files of settings you trust; without a command, show."""
+    """Show the settings, or trust a file of settings; without a command, show them."""
 
 
 @command("config.show", config)
 def show_config(*, as_json: bool) -> None:
-    """Show each setting, and where it comes from.
+    """Show each setting and its source.
 
     Example:
       dagrun config show
@@ -55,7 +55,7 @@ def _origin(configuration: Configuration, name: str) -> str:
 
 @command("config.trust", config, short_help="Let what a file of settings names be imported and used.")
 def trust(*, file: Path | None) -> None:
-    """Trust FILE with its present content: what it names may be imported and used.
+    """Trust FILE with its present content: dagrun may import and use the names in it.
 
     FILE is a file of settings, or of a policy; by default, the settings of the project here. The policy that the
     settings name is trusted with them. When the content changes, you are asked again. The modules that FILE names are

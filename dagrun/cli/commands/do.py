@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @command("do")
 def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: Any) -> int:
-    """Let a planner write a plan for GOAL, and run its first steps while the planner still writes.
+    """Let a planner write a plan for GOAL, and run its first steps before it is finished.
 
     GOAL is a sentence, or - for the standard input. A step without effects starts as soon as it is written and its
     inputs are there; a step with effects waits until the whole plan is written and valid. The answer goes to the
@@ -39,7 +39,7 @@ def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: An
 
     Exit codes:
       0 succeeded, 1 failed, 2 wrong usage, 3 no valid plan, 4 over budget,
-      5 waiting for a person, 6 escalated, 7 an effect is in doubt,
+      5 waiting for a person, 6 escalated, 7 an effect is unresolved,
       130 cancelled by Ctrl-C, 143 by SIGTERM
     """
     configuration = configure(flags)
@@ -71,7 +71,7 @@ class _Doing:
     flags: Mapping[str, Any]
 
     def show(self, data: Data) -> int:
-        """Show what would run, and return the exit code."""
+        """Show the plan without running it, and return the exit code."""
         from dagrun.cli.jobs.goals import get_plan, is_saved, tell_stopped
         from dagrun.cli.setup.plans import show_order
 

@@ -1,4 +1,4 @@
-"""``dagrun inspect``: what happened in a run, its state, its records, and what happens now."""
+"""``dagrun inspect``: the history of a run, its state, its records, and its current events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_A_RUN: Final = ("timeline", "follow", "state", "export")  # one of these at 
 
 @command("inspect")
 def inspect(*, run: str, step: str | None, with_answers: bool, as_json: bool, **flags: Any) -> int:
-    """Show what happened in RUN, in order, and the reason of each decision; or only what happened to STEP.
+    """Show the history of RUN, with the reason of each decision; or only the history of STEP.
 
     Each failure is shown with the row of the recovery table that decided what to do; each change of the plan with its
     edits; each question with the person who answered. Answers of models are shown by their first lines. Times are in
@@ -37,7 +37,7 @@ def inspect(*, run: str, step: str | None, with_answers: bool, as_json: bool, **
     --export prints the records, a line of JSON each; the first says how the run was opened. The kinds of personal data
     that the recorded policy names (redact) are taken out, and what is sealed is left out. A line that was changed by
     this ends with the field "redacted". Such an export is for reading: no run can be resumed from it. Only a copy made
-    with --full holds all that the record holds.
+    with --full has the whole record.
 
     Examples:
       dagrun inspect last
@@ -47,8 +47,8 @@ def inspect(*, run: str, step: str | None, with_answers: bool, as_json: bool, **
       dagrun inspect last --follow
       dagrun inspect last --export --full > copy.jsonl
 
-    Exit codes: 0, 1 if the record is damaged, 2 if there is no such run or step. With --follow, those of dagrun run, by
-    the end of the run; 130 after Ctrl-C, and the run goes on.
+    Exit codes: 0, 1 if the record is damaged, 2 if there is no such run or step. With --follow, as for dagrun run, by
+    the end of the run; 130 after Ctrl-C, and the run continues.
     """
     flags["state"] |= flags["hash"]
     chosen = [f"--{name}" for name in _OF_A_RUN if flags[name]]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @command("plan")
 def plan(*, goal: str, inputs: tuple[str, ...], file: str, **flags: Any) -> int:
-    """Let a planner write a plan for GOAL, and check it. Nothing is run, and nobody is asked.
+    """Let a planner write a plan for GOAL, and check it. Runs nothing, asks no person.
 
     GOAL is a sentence, or - for the standard input. Only the shapes of the inputs reach the planner, unless the policy
     says otherwise. The plan is JSON, and goes to a file or to the standard output. --json prints an object with the

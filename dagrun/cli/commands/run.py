@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @command("run")
 def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
-    """Check PLAN and run it, each step as soon as its inputs are there.
+    """Check PLAN and run it, each step as soon as its inputs are ready.
 
     PLAN is a file, or - for the standard input: JSON, YAML, or numbered calls. The answer goes to the standard output,
     everything else to the standard error.
@@ -33,7 +33,7 @@ def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
 
     Exit codes:
       0 succeeded, 1 failed, 2 wrong usage, 3 plan refused, 4 over budget,
-      5 waiting for a person, 6 escalated, 7 an effect is in doubt,
+      5 waiting for a person, 6 escalated, 7 an effect is unresolved,
       130 cancelled by Ctrl-C, 143 by SIGTERM
     """
     from dagrun.cli.setup.inputs import read_inputs

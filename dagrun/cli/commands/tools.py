@@ -1,4 +1,4 @@
-"""``dagrun tools`` and ``dagrun schema``: what plans may call, what is wrong with it, and the JSON Schemas."""
+"""``dagrun tools`` and ``dagrun schema``: the tools of plans, their weaknesses, and the JSON Schemas."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tools() -> None:
 
 @command("tools.list", tools, short_help="List the named tools, or those of installed packages.")
 def list_tools(*, as_json: bool, **flags: Any) -> None:
-    """List the tools that are named, or those of installed packages; of MCP servers, also who said their effect.
+    """List the given tools, or the tools of installed packages; for MCP servers, with the source of each effect.
 
     Example:
       dagrun tools list --tools my_tools
@@ -59,12 +59,12 @@ def show_tool(*, name: str, as_json: bool, **flags: Any) -> None:
             data.text("\n".join(describe(tool)))
 
 
-@command("tools.check", tools, short_help="Look for what makes tools hard to choose or unsafe to call.")
+@command("tools.check", tools, short_help="Report tools that are hard to choose or unsafe to call.")
 def check_tools(*, names: tuple[str, ...], ignored: tuple[str, ...], as_json: bool, **flags: Any) -> int:
-    """Look for what makes tools hard to choose or unsafe to call; without NAME, in all of them.
+    """Report tools that are hard to choose or unsafe to call; without NAME, check all tools.
 
-    Vague names and descriptions, outputs and arguments without a type, undeclared effects, too many arguments, no way
-    to fail, an effect without approval or reconcile: each finding has a code, a reason, and what to do about it.
+    Vague names and descriptions, outputs and arguments without a type, undeclared effects, too many arguments, no
+    documented errors, an effect without approval or reconcile: each finding has a code, a reason, and a fix.
 
     Examples:
       dagrun tools check --tools my_tools
@@ -107,7 +107,7 @@ def _toolbox(flags: Mapping[str, Any]) -> Toolbox:
 
 @click.group(cls=DefaultGroup, default=["plan"])
 def schema() -> None:
-    """Print a JSON Schema, for editors, planners and readers of events; without a command, that of plans."""
+    """Print a JSON Schema, for editors, planners and readers of events; without a command, the schema of plans."""
 
 
 @command("schema.plan", schema)
@@ -125,7 +125,7 @@ def schema_of_plans() -> None:
 
 @command("schema.view", schema, short_help="Print the schema of the view of a run, for reports and pages.")
 def schema_of_views() -> None:
-    """Print the schema of the view of a run: the JSON that reports and pages are made of.
+    """Print the schema of the view of a run: the JSON behind reports and pages.
 
     Example:
       dagrun schema view > view.schema.json

@@ -48,7 +48,7 @@ def table(figures: Figures) -> str:
 
 
 def best_speed_up(figures: Figures) -> float:
-    """Return the upper bound of the speed-up: sequential makespan over critical path, the median of the same runs."""
+    """Return the upper bound of the speed-up: sequential makespan over critical path, the median over runs."""
     return _median(figures["sequential"], lambda result: _ratio(result.makespan, result.critical_path))
 
 

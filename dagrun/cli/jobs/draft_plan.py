@@ -113,7 +113,7 @@ class PlanDraft:
         return rungs[0].planner if len(rungs) == 1 else FallbackChain(*rungs)
 
     def _stopper(self, scope: anyio.CancelScope, signals: Interrupts, display: Display) -> Callable[[int], object]:
-        """Return what the first signal does."""
+        """Return the handler of the first signal."""
 
         def stop(number: int) -> None:
             self.stopped_by = interrupts.name_of(number)

@@ -138,7 +138,7 @@ async def _execute(job: Job, reporting: Reporting, ending: _Ending) -> None:
 
 
 def _approver_of(display: Display, server: PageServer | None) -> Approver | None:
-    """Return who is asked: the person at the terminal, or else whoever looks at the page of the run."""
+    """Return the approver: the person at the terminal, or else the readers of the page of the run."""
     approver = _approver(display)
     return server.page.approver if approver is None and server is not None else approver
 
@@ -201,7 +201,7 @@ def _run_of(job: Job, folder: Path | None, more: dict[str, Any]) -> AbstractAsyn
 
 
 def _approver(display: Display) -> Approver | None:
-    """Return what asks the person at the terminal; `None` if there is no terminal."""
+    """Return the approver at the terminal; `None` if there is no terminal."""
     if terminal_of(sys.stdin) is None:
         return None
     from dagrun.cli.terminal.ask_person import make_approver
@@ -222,7 +222,7 @@ def both(first: OnEvent, second: OnEvent | None) -> OnEvent:
 
 
 def _stopper(run: Run, display: Display, *, is_recorded: bool) -> Callable[[int], object]:
-    """Return what the first signal does."""
+    """Return the handler of the first signal."""
 
     def cancel(number: int) -> None:
         reason = f"interrupted by {interrupts.name_of(number)}"
@@ -248,7 +248,7 @@ def unwrapped() -> Iterator[None]:
 
 @contextmanager
 def _artifacts(job: Job) -> Iterator[Path | None]:
-    """Open the folder for the files of tools; `None` stands for the folder of the record."""
+    """Open the folder for the files of tools; `None` means the folder of the record."""
     if job.artifacts is not None or job.recording is not None:
         yield job.artifacts
         return

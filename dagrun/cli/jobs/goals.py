@@ -80,7 +80,7 @@ def goal_of(text: str, configuration: Configuration, *, is_run: bool) -> Goal:
 def get_plan(
     goal: Goal, configuration: Configuration, inputs: Mapping[str, Any], flags: Mapping[str, Any]
 ) -> PlanDraft:
-    """Ask the planner for a plan, and report on the standard error what that has taken.
+    """Ask the planner for a plan, and report its usage on the standard error.
 
     Returns:
         The draft, with a plan, unless it was interrupted.
@@ -149,7 +149,7 @@ def is_saved(plan: CheckedPlan, path: Path) -> bool:
 
 
 def usage_of(drafting: PlanDraft) -> dict[str, Any]:
-    """Return what a plan has taken, as JSON; the tokens of a call that was interrupted are not known."""
+    """Return the usage of planning, as JSON; the tokens of an interrupted call are unknown."""
     spent = drafting.spent if drafting.plan is not None else None
     return {
         "planner_calls": drafting.calls,

@@ -47,7 +47,7 @@ class Goal:
 
     @property
     def redactor(self) -> Redactor:
-        """Takes out of texts what may not be shown."""
+        """The redactor of all shown texts."""
         return Redactor(self.secrets, self.policy.redact)
 
 
@@ -77,7 +77,7 @@ class ResumeOrRetry:
 
     @property
     def redactor(self) -> Redactor:
-        """Takes out of texts what may not be shown."""
+        """The redactor of all shown texts."""
         return Redactor(self.secrets, (self.policy or self.past.opening.policy).redact)
 
 
@@ -110,7 +110,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Reporting:
-    """How a run is reported, while it goes on and when it ends.
+    """The ways in which a run is reported, during the run and at its end.
 
     Attributes:
         on_result: Called once with the result. After it, the process may be ended by force, if something in it would

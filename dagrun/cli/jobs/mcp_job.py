@@ -1,4 +1,4 @@
-"""An MCP server on the command line: what it offers, and over which transport."""
+"""An MCP server on the command line: its tools, and its transport."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def _report_file(name: str) -> ReportFile:
 
 
 class OneRun:
-    """Carries out one job, and reports it as the command line says.
+    """Carries out one job, and reports it as the options require.
 
     Args:
         job: The run.
@@ -123,7 +123,7 @@ class OneRun:
         return lines if self._next_steps is None else both(self._next_steps.on_event, lines)
 
     def _code_of(self, result: RunResult) -> int:
-        """Return the exit code; a call in doubt outranks a signal and a wait for people."""
+        """Return the exit code; an unresolved call outranks a signal and a wait for people."""
         is_in_doubt = self._next_steps is not None and self._next_steps.is_in_doubt(result)
         return Status.UNKNOWN.exit_code if is_in_doubt else exit_code_of(result)
 

@@ -84,7 +84,7 @@ class PageServer:
         return f"http://{host}:{self.port}/{f'r/{run_id}' if run_id else ''}#token={self._token}"
 
     def announce(self, say: Callable[[str], object], run_id: str = "") -> None:
-        """Say where the page is, and open it in a browser if that was asked for.
+        """Print the address of the page, and open it in a browser if requested.
 
         Args:
             say: Takes each line.
@@ -104,7 +104,7 @@ class PageServer:
             self._ended.set()
 
     async def close_after(self, signals: Interrupts | None) -> None:
-        """Let browsers take the last changes, for two seconds at most, and end.
+        """Give browsers up to two seconds for the last changes, and end.
 
         Args:
             signals: Where a signal says that it is time to end; `None` to end now.

@@ -24,7 +24,7 @@ _TEXT: Final = 400  # characters of a description that nobody has agreed to yet
 
 
 class PinJob:
-    """Compares what servers offer with their lock file.
+    """Compares the tools of servers with their lock file.
 
     Args:
         flags: The flags of the command line.
@@ -46,7 +46,7 @@ class PinJob:
             self._offers: Sequence[Offer] = offered_tools(configuration)
 
     def pin(self, *, is_sure: bool) -> int:
-        """Show what has changed, ask, and write; return the exit code."""
+        """Show the changes, ask, and write; return the exit code."""
         is_there = self._path.exists()
         lock = self._lock() if is_there else LockFile(self._path)
         found = lock.differences(self._offers)
@@ -70,7 +70,7 @@ class PinJob:
         return 0
 
     def check(self, *, as_json: bool) -> int:
-        """Show what differs; return the exit code."""
+        """Show the differences; return the exit code."""
         found = self._lock().differences(self._offers)
         with data_output() as data:
             if as_json:
@@ -106,7 +106,7 @@ class PinJob:
 
 
 def _about(one: Difference, offer: Offer | None) -> str:
-    """Return what a person has to look at who agrees to a tool for the first time."""
+    """Return the text that a person must read before the first approval of a tool."""
     if one.now is None or offer is None:
         return ""
     text = str(offer.definition.get("description") or offer.definition.get("title") or "(it says nothing)")

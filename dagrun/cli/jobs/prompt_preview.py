@@ -66,14 +66,14 @@ def show_prompt(
 
 
 def show_texts(configuration: Configuration, data: Data) -> None:
-    """Print the texts of prompts, those of the user included, as the table of a settings file."""
+    """Print the texts of prompts, including the user's, as the table of a settings file."""
     wording = Wording(**wording_of(configuration.settings))
     lines = ["# In dagrun.toml, each text takes the place of that of dagrun; leave out those that stay.", "[prompts]"]
     data.text("\n\n".join(["\n".join(lines), *(f"{name} = {_toml(wording[name])}" for name in TEXTS)]))
 
 
 def _toml(text: str) -> str:
-    """Return a text as a string of TOML: as it is between three apostrophes, unless it has these itself."""
+    """Return a text as a string of TOML: unchanged between three apostrophes, unless it contains these itself."""
     return json.dumps(text, ensure_ascii=False) if "'''" in text else f"'''\n{text}'''"
 
 

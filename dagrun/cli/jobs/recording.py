@@ -1,4 +1,4 @@
-"""The record of a run: in which journal, under which name, and what is kept with it."""
+"""The record of a run: its journal, its name, and the facts stored with it."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ def old_record(
 
 
 def unusable(error: JournalFailed) -> BadInput:
-    """Return an error that says what to do about a folder that cannot take records."""
+    """Return an error with a remedy for a folder that cannot take records."""
     return BadInput(f"{error}; name another folder for the records of runs (--runs DIR), or keep none (--no-journal)")
 
 
 def typed_arguments() -> list[str]:
-    """Return the command line, as it was typed."""
+    """Return the command line as typed."""
     context = click.get_current_context(silent=True)
     words = None if context is None else context.find_root().obj
     return ["dagrun", *words] if isinstance(words, tuple) else []

@@ -62,7 +62,7 @@ class ReportFile:
 
 
 def _form_by_ending(name: str, option: str) -> str:
-    """Return the form that the ending of a file stands for; a page if it has none.
+    """Return the format for the ending of a file; a page if it has none.
 
     Raises:
         BadInput: It stands for no form: a page in a file that is called a PDF cannot be opened.

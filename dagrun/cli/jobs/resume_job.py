@@ -98,7 +98,7 @@ class ResumeCommand:
         return new_record(self._configuration, self._flags, toolbox, self._flags["planner"], parent)
 
     def _folders(self) -> tuple[Path | None, Path | None]:
-        """Return the folder for the files of the run; and that of the first run, if its files are not with its record.
+        """Return the folder for the files of the run; and the first run's, if its files are not with its record.
 
         Raises:
             BadInput: The run has an output folder, and the user has not named it.

@@ -166,7 +166,7 @@ class Reply:
 
 
 def _told(counts: bool, standing: str | None, pool: str, held: Held, resume: str) -> str:
-    """Say what becomes of an answer that was left."""
+    """Return the effect of an answer that was left in the inbox."""
     if standing == "ended":
         return f"answered; a worker of pool {pool} has brought the run to its end"
     if standing is not None:

@@ -33,7 +33,7 @@ PATIENCE: Final = 10.0  # seconds until a run should have reacted, besides the g
 
 
 class RunOrder:
-    """Gives an order to the process at a run, and waits until it shows on record.
+    """Sends an order to the process of a run, and waits until it is recorded.
 
     Args:
         order: The order.
@@ -52,13 +52,13 @@ class RunOrder:
         self._past: Replayed = self._records.replay(self._run_id)
 
     def carry_out(self) -> int:
-        """Give the order, and return the exit code."""
+        """Send the order, and return the exit code."""
         self._check()
         self._is_submitted = open_row(self._records, self._run_id) is not None
         return wait(self._give)
 
     def _check(self) -> None:
-        """Refuse an order about what is over or does not exist."""
+        """Refuse an order about a run or step that has ended or does not exist."""
         past, step = self._past, self._step
         if past.has_ended:
             raise BadInput(f"run {self._run_id} has ended: {past.status}")
@@ -106,7 +106,7 @@ class RunOrder:
         return self._say("done", "run cancelled: the next worker ends it" if is_open else "the run has just ended")
 
     async def _nobody(self) -> int:
-        """Say that no process is at the run; or how it ended, if it did since its record was read at first."""
+        """Report that no process has the run; or its end, if it ended since its record was first read."""
         lines = await RecordFollower(self._records.journal, self._run_id).news()
         if lines and isinstance(last := decode(lines[-1].text), RunEnded):
             return self._say("done", _end_of(last))
@@ -126,7 +126,7 @@ class RunOrder:
 
 
 def told_by(order: ControlMessage, event: Event) -> str:
-    """Return what *event*, which came after *order*, tells of it; empty if that is nothing.
+    """Return the effect of *order* that *event* shows; empty if there is none.
 
     It may also tell that the order came too late, as the run or the step had just ended by itself.
     """

@@ -102,14 +102,14 @@ class DatabaseRecords(Records):
         return wait(lambda: self._journal.queue.runs(standings))
 
     def written_at(self, run_id: str) -> float:
-        """Return 0: only the records of a run say when they were written."""
+        """Return 0: only the records of a run have their times."""
         return 0.0
 
     def place(self, run_id: str) -> None:
         """Return `None`: a run has no folder of its own."""
 
     def make_ready(self, run_id: str) -> None:
-        """See to it that a new run can be recorded; see `Records.make_ready`."""
+        """Make sure that a new run can be recorded; see `Records.make_ready`."""
         try:
             self.held(run_id)
         except RunNotFound:

@@ -96,7 +96,7 @@ class FolderRecords(Records):
         return _written_at(self.place(run_id)) / 1e9
 
     def make_ready(self, run_id: str) -> None:
-        """See to it that a new run can be recorded; see `Records.make_ready`."""
+        """Make sure that a new run can be recorded; see `Records.make_ready`."""
         from dagrun.journal.run_folder import make_root
 
         advice = "name another folder for the records of runs (--runs DIR), or keep none (--no-journal)"
@@ -128,7 +128,7 @@ class FolderRecords(Records):
         raise BadInput(f"no run was started in {project}; the last one elsewhere is {newest[0]}{where}: name it")
 
     def _directory_of(self, run_id: str) -> Path | None:
-        """Return where the command was called that began a run; `None` if its record does not say."""
+        """Return the working directory of the command that began a run; `None` if it is not recorded."""
         from dagrun.journal.sqlite.reading import first_text
 
         try:

@@ -1,4 +1,4 @@
-"""The page of ``dagrun inspect``: what happened in a run, and why."""
+"""The page of ``dagrun inspect``: the history of a run, with reasons."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def show_run(
     with_answers: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Print what happened in a run.
+    """Print the history of a run.
 
     Args:
         configuration: The settings that hold.
@@ -154,7 +154,7 @@ def _step_facts(past: Replayed, step: str) -> dict[str, Any]:
 
 
 def _boundary(past: Replayed, step: str) -> dict[str, Any]:
-    """Return whose data a step is made of, and why a person must agree to its calls; nothing without a boundary."""
+    """Return the sources of a step, and the reasons why its calls need approval; nothing without a boundary."""
     if past.opening.policy.flow is None:
         return {}
     from dagrun.graph.patches.flow_after import sources_of
@@ -187,7 +187,7 @@ def _short(value: Any) -> str:
 
 
 def _next(standing: RunOverview, past: Replayed, where: list[str]) -> list[str]:
-    """Return the next steps: commands as they are on record, which are only shown, and never executed."""
+    """Return the next steps: recorded commands, which are only shown, and never executed."""
     lines: list[str] = []
     if standing.stand in (RunState.RUNNING, RunState.WAITING, RunState.INTERRUPTED):
         for question in past.pending:

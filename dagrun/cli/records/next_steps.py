@@ -18,7 +18,7 @@ _BY_VALUE: Final = (Asked.INPUT, Asked.EFFECT)
 
 
 class NextSteps:
-    """Follows the events of a recorded run, and says how it can be resumed or retried.
+    """Follows the events of a recorded run, and explains how to resume or retry it.
 
     Args:
         run_id: The run.
@@ -39,7 +39,7 @@ class NextSteps:
         self._is_suspended = False
 
     def on_event(self, event: Event) -> None:
-        """Take note of an event."""
+        """Note an event."""
         match event:
             case QuestionAsked():
                 self._open[event.question.id] = event.question
@@ -94,7 +94,7 @@ class NextSteps:
         return [step.id for step in running if self._may_be_done(step.attempts[-1].tool)]
 
     def is_in_doubt(self, result: RunResult) -> bool:
-        """Whether it is not known if a call took effect; the exit code says so, as the caller must act on it."""
+        """Whether the effect of a call is unresolved; the exit code shows it, as the caller must act on it."""
         asked = self._is_suspended and any(question.kind is Asked.EFFECT for question in self._open.values())
         return asked or bool(self.cut_off(result))
 
@@ -114,6 +114,6 @@ def answer_command(run_id: str, question: Question, where: Iterable[str] = ()) -
 
 
 def waits_for(questions: Mapping[str, Question] | Iterable[Question]) -> list[str]:
-    """Return what a run waits for: the steps of its questions, or the texts of questions without a step."""
+    """Return the steps of the open questions, or the texts of questions without a step."""
     listed = questions.values() if isinstance(questions, Mapping) else questions
     return list(dict.fromkeys(question.step or question.text for question in listed))

@@ -1,4 +1,4 @@
-"""Submitted runs in lists: where each stands in the queue, why, and what a person can do about it."""
+"""Submitted runs in lists: the queue status of each, the reason, and the possible actions."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def queue_dict(known: Known, where: Sequence[str]) -> dict[str, Any] | None:
 
 
 def advice_lines(found: Sequence[Known], where: Sequence[str]) -> Iterator[str]:
-    """Yield what a person can do about runs that no worker takes up by itself; commands have a line each."""
+    """Yield the possible actions for runs that no worker takes; commands have a line each."""
     rows = [known.queue for known in found if known.queue is not None and known.queue.reason]
     stuck = [row for row in rows if row.standing == "stuck"]
     for row in stuck[:_MOST_ADVICE]:

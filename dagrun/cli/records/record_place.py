@@ -1,4 +1,4 @@
-"""The place where records of runs are, a folder or a database, as commands see it: runs found by what users type."""
+"""The store of runs for commands, a folder or a database: runs are found by what users type."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Records(ABC):
 
     @abstractmethod
     def queued(self, standings: Collection[QueueStatus] = ()) -> list[QueuedRun]:
-        """Return the runs that were submitted to workers, and where each stands; all of them, or those of *standings*.
+        """Return the submitted runs with their queue status; all, or those with one of *standings*.
 
         Raises:
             JournalFailed: They cannot be read.
@@ -100,7 +100,7 @@ class Records(ABC):
 
     @abstractmethod
     def make_ready(self, run_id: str) -> None:
-        """See to it that a new run can be recorded.
+        """Make sure that a new run can be recorded.
 
         Raises:
             BadInput: There is a run of this name, or the place takes no records.
@@ -108,14 +108,14 @@ class Records(ABC):
 
     @abstractmethod
     def _last(self, names: list[str]) -> str:
-        """Return the run that ``last`` stands for.
+        """Return the run for the name ``last``.
 
         Raises:
             BadInput: There is none.
         """
 
     def find(self, text: str) -> str:
-        """Return the name of the run that *text* stands for: its name, the beginning of only this name, or ``last``.
+        """Return the run named by *text*: a name, a unique beginning of one, or ``last``.
 
         The standard error says which run is the last one. In a place that the user has named for this command, it is
         the last one there; else it is the last that was started in this project.
@@ -144,7 +144,7 @@ class Records(ABC):
         raise BadInput(f"{len(fitting)} runs begin with {shorten(text, 100)}: {shown}{more}")
 
     def replay(self, run_id: str) -> Replayed:
-        """Return the state of a run as its record has it; what is sealed stays so.
+        """Return the state of a run from its record; sealed parts stay sealed.
 
         Raises:
             BadInput: The run was ended before its first record.

@@ -39,7 +39,7 @@ def check_new_id(run_id: str | None) -> str:
 
 
 def open_records(configuration: Configuration) -> Records:
-    """Return the records of runs where the settings say.
+    """Return the store of runs that the settings select.
 
     Raises:
         BadInput: No place is named, and the user has no home folder.

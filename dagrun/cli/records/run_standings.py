@@ -43,7 +43,7 @@ _Reader = Callable[["Held", "Sequence[Line]"], Known]
 
 
 def listed(records: Records, without: Collection[str] = ()) -> list[Known]:
-    """Return where the runs stand, as far as possible by what an earlier list has kept; *without* some of them."""
+    """Return the state of the runs, from cached summaries where possible; *without* some of them."""
     names = [name for name in records.names() if name not in without]
     if not isinstance(records, FolderRecords):
         return standings(records, names)
@@ -70,7 +70,7 @@ def _read_and_kept(records: FolderRecords, run_id: str) -> Known | None:
 
 
 def standings(records: Records, wanted: Iterable[str] | None = None) -> list[Known]:
-    """Return where the runs stand by their records, for what deletes some of them.
+    """Return the state of the runs from their records, for commands that delete some of them.
 
     Args:
         records: The records.

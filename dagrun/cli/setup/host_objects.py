@@ -48,7 +48,7 @@ async def opened_deps(target: str | None, toolbox: Toolbox) -> AsyncIterator[Any
 
 
 def loop_of(toolbox: Toolbox) -> dict[str, object]:
-    """Return the options of `anyio.run` for a run with some tools: the loop on which their servers are open, if any.
+    """Return the options of `anyio.run` for a run: the loop with the open servers of its tools, if any.
 
     The run closes that loop at its end.
     """

@@ -46,7 +46,7 @@ def listed_servers(configuration: Configuration) -> tuple[KeptServers, Toolbox]:
 
 
 def offered_tools(configuration: Configuration) -> list[Offer]:
-    """Return what the servers that the settings name say about their tools, which are held to no pins.
+    """Return the tools that the servers in the settings offer, without checking pins.
 
     Raises:
         BadInput: As `listed_servers`.
@@ -115,7 +115,7 @@ def _rules(configuration: Configuration) -> Iterator[tuple[str, ServerRules]]:
 
 
 def _secrets(configuration: Configuration) -> Secrets:
-    """Return the secrets that have a value that can be used; a file that names another one says that it is missing."""
+    """Return the secrets with a usable value; a file that names another one reports it as missing."""
     found: dict[str, AnySecret] = {}
     for name in names_of_secrets(configuration):
         value = secret_named(configuration, name)

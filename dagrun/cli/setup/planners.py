@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def load_planner(target: str | None) -> Planner | None:
-    """Import a planner of the user. Call it after the tools are loaded: it is looked for in the same folders.
+    """Import a planner of the user. Call it after the tools are loaded, as their folders are searched.
 
     Args:
         target: ``module:name`` of an object with a method ``revise``, or of a class or function without parameters
@@ -50,7 +50,7 @@ MODEL: Final = "model"
 
 
 def load_compose(configuration: Configuration, target: str | None) -> Any:
-    """Return what writes the answer of a run; `None` for nothing.
+    """Return the composer of the answer of a run; `None` for none.
 
     Args:
         configuration: The settings that hold. Their tools are loaded already.
@@ -116,7 +116,7 @@ _NO_ANTHROPIC_KEY: Final = "no key: set ANTHROPIC_API_KEY; or name another serve
 
 
 def name_of(configuration: Configuration) -> str:
-    """Return the name of the planner: that of the settings, or the default."""
+    """Return the name of the planner: from the settings, or the default."""
     return configuration.settings.planner or DEFAULT
 
 
@@ -182,7 +182,7 @@ def _writing(settings: Settings) -> dict[str, Any]:
 
 
 def wording_of(settings: Settings) -> dict[str, Any]:
-    """Return what the user says in prompts, as options of planners.
+    """Return the user's texts for prompts, as options of planners.
 
     Raises:
         BadInput: There is no text of such a name.

@@ -22,7 +22,7 @@ STDIN: Final = "-"
 
 
 def load_plan(name: str, toolbox: Toolbox | None = None) -> Plan:
-    """Read the plan in the file *name*; ``-`` stands for the standard input.
+    """Read the plan in the file *name*; ``-`` means the standard input.
 
     Raises:
         PlanRefused: The plan cannot be read; every problem is in the error.
@@ -41,7 +41,7 @@ def load_plan(name: str, toolbox: Toolbox | None = None) -> Plan:
 
 
 def _is_json(data: bytes) -> bool:
-    """Whether a text without a name is JSON or numbered calls, which `read_plan` tells apart, and not YAML."""
+    """Whether a text without a name is JSON or numbered calls, which `read_plan` distinguishes, and not YAML."""
     from dagrun.plans.compiler_dialect import is_compiler_text
 
     text = data.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
@@ -59,7 +59,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def scheduled(plan: CheckedPlan, mode: Mode) -> CheckedPlan:
-    """Return *plan* with what *mode* adds to it; the engine is the same for all modes."""
+    """Return *plan*, extended for *mode*; the engine is the same for all modes."""
     match mode:
         case "parallel":
             return plan

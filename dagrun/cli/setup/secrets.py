@@ -49,7 +49,7 @@ def secrets_of(configuration: Configuration) -> Secrets:
 
 
 def record_key() -> str | None:
-    """Return the key that seals what is taken out of records, from the environment; `None` if there is none."""
+    """Return the key that encrypts the redacted parts of records, from the environment; `None` if there is none."""
     return os.environ.get(RECORD_KEY) or None
 
 

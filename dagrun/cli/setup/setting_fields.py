@@ -1,4 +1,4 @@
-"""The settings of the command line, and what each of them may be.
+"""The settings of the command line, and their allowed values.
 
 Data from outside is checked by pydantic elsewhere. Settings are not, because every command reads them, and to load
 pydantic takes longer than all that ``dagrun runs`` does.
@@ -44,13 +44,13 @@ class Settings:
         mode: How steps are scheduled.
         output: The folder for the files that a run leaves.
         runs: The folder of the records of runs.
-        journal: The database of the records of runs, in place of a folder: ``postgresql://user@host/database``.
+        journal: The database of the records of runs, instead of a folder: ``postgresql://user@host/database``.
         artifacts: The folder for the files of runs whose records are in a database, shared by all that carry out runs.
         durability: What a record survives once the run relies on it: the end of the process, or a power cut.
         expires_after: Days after which the record of a run may be deleted.
         secrets: Sources of secrets: ``NAME=env:VARIABLE``, ``NAME=file:PATH``, or ``NAME`` for the variable ``NAME``.
         planner: The planner: openai, anthropic, stepwise, ensemble, person, or ``module:name``; or several with commas
-            between them, a ladder, where one of ours may name its model: ``openai=gpt-5``.
+            between them, a fallback chain, where one of ours may name its model: ``openai=gpt-5``.
         model: The language model that the planner asks; of an ensemble, the strong one.
         fast_model: The model that an ensemble asks first.
         base_url: The address of the server of the model, if it is not the provider's own.
@@ -58,9 +58,9 @@ class Settings:
         structure: How the model is made to answer in the wanted form.
         dialect: How the model writes plans.
         max_output_tokens: The longest answer, in tokens.
-        instructions: What the model is told of your world and of good plans, in your own words.
+        instructions: Instructions to the model about your domain and good plans, in your own words.
         constraints: What every plan must keep, a sentence each.
-        prompts: Texts in place of those of dagrun, by name; ``dagrun prompt --texts`` prints them.
+        prompts: Texts that replace dagrun's, by name; ``dagrun prompt --texts`` prints them.
         prices: The prices of models, by their names.
     """
 
@@ -174,7 +174,7 @@ def _named_like(name: str) -> str:
 
 
 def services_given(files: Sequence[str], include: Sequence[str], url: str | None) -> dict[str, dict[str, Any]]:
-    """Return the tables that options of the command line stand for.
+    """Return the tables of settings for the ``--openapi`` options.
 
     Args:
         files: The values of ``--openapi``: ``FILE``, or ``NAME=FILE``.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class UntrustedSettings(Settings):
-    """Settings of which some come from a file that the user does not trust: to read one of these is an error.
+    """Settings that partly come from an untrusted file: reading one of these is an error.
 
     So the one place that every command passes refuses them, and a command that does not use them is not disturbed.
 
@@ -57,7 +57,7 @@ class UntrustedSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a setting comes from.
+    """The source of a setting.
 
     Attributes:
         name: The source of the setting, for people.
@@ -72,7 +72,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The settings that hold, and where each of them comes from.
+    """The settings in effect, and the source of each.
 
     Attributes:
         settings: The settings.
@@ -93,7 +93,7 @@ class Configuration:
 
     @property
     def untrusted(self) -> tuple[str, ...]:
-        """The names of the settings that come from a file that the user does not trust; to read one is an error."""
+        """The names of the settings from an untrusted file; reading one is an error."""
         return self.settings.names if isinstance(self.settings, UntrustedSettings) else ()
 
     def limits(self) -> Limits:
@@ -188,7 +188,7 @@ _PLACES: Final = frozenset(("runs", "journal"))
 
 
 def names_in(planner: str) -> list[str]:
-    """Return the names of planners in a setting: of a ladder, which is written with commas, several."""
+    """Return the names of planners in a setting: several, separated by commas, for a fallback chain."""
     return [part.partition("=")[0].strip() for part in planner.split(",")]
 
 
@@ -299,7 +299,7 @@ def _files(here: Path, environment: Mapping[str, str]) -> tuple[list[_Layer], Se
 
 
 def project_folder(here: Path) -> Path:
-    """Return the folder of the project that *here* is in: that of its checkout or of its settings, or *here* itself.
+    """Return the folder of the project: of the checkout or of the settings around *here*, or *here* itself.
 
     Runs belong together if they were started in the same project.
     """

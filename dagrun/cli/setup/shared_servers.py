@@ -39,7 +39,7 @@ class KeptServers:
         self._is_own = False  # whether the present block has opened the servers itself
 
     def listed(self) -> Toolbox:
-        """Start the servers, and return their tools; the end of the command closes what no run has taken over.
+        """Start the servers, and return their tools; the end of the command closes those that no run uses.
 
         Raises:
             ContractError: A server cannot be reached.
@@ -72,7 +72,7 @@ class KeptServers:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The loop on which the servers are open; `None` if they are not."""
+        """The loop with the open servers; `None` if they are closed."""
         if self._runner is None or self._keeping is None or self._keeping.done():
             return None
         return self._runner.get_loop()

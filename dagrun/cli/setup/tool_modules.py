@@ -26,7 +26,7 @@ _NO_TOOLS = (
 
 
 class ConnectedToolbox(Toolbox):
-    """A toolbox with what must be open while its tools are called.
+    """A toolbox with the connections that must be open while its tools are called.
 
     Args:
         boxes: The toolboxes that it is made of.
@@ -118,7 +118,7 @@ def _is_path(source: str) -> bool:
 
 
 def _module_of_file(source: str, folder: Path) -> str:
-    """Let Python find the module in the file that *source* names, and return ``module`` or ``module:name``.
+    """Make the module in the file *source* importable, and return ``module`` or ``module:name``.
 
     Raises:
         BadInput: There is no such file of Python, or its name is that of another module.
@@ -206,7 +206,7 @@ def _fault(source: str, error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return the file and line of the tools that the error came from; empty if it is not known, or in the error."""
+    """Return the file and line of the tools that raised the error; empty if unknown, or in the error."""
     if isinstance(error, SyntaxError):  # the trace ends in the machinery of imports
         return ""
     trace, place = error.__traceback__, ""

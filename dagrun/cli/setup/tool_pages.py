@@ -36,7 +36,7 @@ def as_dict(tool: AnyTool) -> dict[str, Any]:
 
 
 def table(tools: Sequence[AnyTool]) -> str:
-    """Return tools as a table: name, effect and description; for those of servers, also who said it, and the pin."""
+    """Return tools as a table: name, effect and description; for MCP servers, also the effect's source and the pin."""
     with_origin = any(tool.origin is not None for tool in tools)
     head = ("tool", "effect", *(("said by", "pin") if with_origin else ()), "runs in", "what it does")
     return columns([_row(tool, with_origin=with_origin) for tool in tools], head=head)
@@ -81,7 +81,7 @@ def describe(tool: AnyTool) -> Iterator[str]:
 
 
 def _effect(tool: AnyTool) -> Iterator[str]:
-    """Yield the effect of a tool, and, of a tool of a server, who said it, and what it is held to."""
+    """Yield the effect of a tool; for a tool of a server, also the source of the effect, and the pin."""
     origin = tool.origin
     if origin is None:
         yield f"effect: {tool.effect}{'' if tool.effect_declared else ' (not declared)'}"
@@ -94,7 +94,7 @@ def _effect(tool: AnyTool) -> Iterator[str]:
 
 
 def _boundary(tool: AnyTool) -> Iterator[str]:
-    """Yield what a tool says of the trust boundary."""
+    """Yield the declarations of a tool about the trust boundary."""
     if tool.untrusted:
         parts = ", ".join(tool.untrusted) if isinstance(tool.untrusted, tuple) else "all of what it gives"
         yield f"others can write: {parts}"

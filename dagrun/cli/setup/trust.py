@@ -130,7 +130,7 @@ class SettingsFile:
         return bool(answers)
 
     def refusal(self, names: Sequence[str]) -> BadInput:
-        """Return the error for settings of a file that is not trusted: what they would do, and the command for a yes.
+        """Return the error for settings of an untrusted file, with their effects, and the command to trust it.
 
         Args:
             names: The settings; empty for the whole file, which is then a policy.
@@ -159,7 +159,7 @@ class SettingsFile:
 
 
 class _Closed:
-    """Folders that are closed to file tools: those of the last call of `close_to_tools`."""
+    """The folders of the last `close_to_tools` call, which file tools cannot use."""
 
     folders: tuple[Path, ...] = ()
 
@@ -168,7 +168,7 @@ _closed = _Closed()
 
 
 def close_to_tools() -> None:
-    """Let no file tool use the folder of the answers, nor that of the user's own settings: it could say yes itself."""
+    """Close the folders of trust and of the user's settings to file tools, which could trust themselves."""
     global _closed  # noqa: PLW0603  (the state of the process, as the current folder is)
     try:
         folders = _folder(), Path(click.get_app_dir("dagrun"))
@@ -190,7 +190,7 @@ def _folder() -> Path:
 
 
 def state_folder() -> Path:
-    """Return the folder of the user for what dagrun keeps: the records of runs, and which files are trusted.
+    """Return the user's folder for dagrun: the records of runs, and the list of trusted files.
 
     Raises:
         BadInput: The user has no home folder.

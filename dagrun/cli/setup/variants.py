@@ -42,7 +42,7 @@ FIELDS: Final = (
 
 
 def read_ways(configuration: Configuration, file: str | None) -> dict[str, RunVariant]:
-    """Return the ways of a file by name; without one, step by step and with a plan.
+    """Return the variants of a file by name; without one, step by step and with a plan.
 
     Args:
         configuration: The settings that hold where a way has none of its own. Their tools are loaded already.
@@ -97,7 +97,7 @@ def _way(configuration: Configuration, table: Mapping[str, Any], origin: Origin)
 
 
 def _made(origin: Origin, make: Callable[..., Made], *arguments: Any) -> Made:
-    """Make a planner or a model of a way; what is wrong with it is said of the way, and not of an option."""
+    """Make a planner or a model of a variant; its faults are reported for the variant, and not for an option."""
     try:
         return make(*arguments)
     except BadInput as error:

@@ -38,7 +38,7 @@ _HELP: Final = """\
 _HELP_EFFECT: Final = """\
   took_effect  it took effect; what the call returned may follow, and must if steps need it: took_effect 17
   did_not      it surely did not: it is called again; a reason may follow
-  unknown      you do not know: it stays in doubt; a reason may follow
+  unknown      you do not know: it stays unresolved; a reason may follow
 """
 _HELP_CUT: Final = "  f      show in full what was cut\n"
 _HELP_VALUE: Final = """\
@@ -58,7 +58,7 @@ class Lines(Protocol):
         ...
 
     def forget(self) -> None:
-        """Drop what is typed, but not read yet."""
+        """Drop unread input."""
         ...
 
 
@@ -77,7 +77,7 @@ def make_approver(display: Display) -> Approver | None:
 
 
 class TerminalApprover:
-    """Asks one question at a time, in the order in which they come.
+    """Asks one question at a time, in their order of arrival.
 
     Args:
         make_room: Opens the terminal for a question: returns a function that writes to it, and keeps all other output

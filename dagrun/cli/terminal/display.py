@@ -74,14 +74,14 @@ class Display:
         self._stack.close()
 
     def on_event(self, event: Event) -> None:
-        """Take note of an event."""
+        """Note an event."""
         if self._live is not None:
             self._live.table.on_event(event)
         if self._tells_faults:
             self._note_fault(event)
 
     def remember(self, events: Iterable[Event]) -> None:
-        """Take note of earlier events of a resumed run: they are counted, and not reported again."""
+        """Note earlier events of a resumed run: they are counted, and not reported again."""
         if self._live is not None:
             for event in events:
                 self._live.table.on_event(event)
@@ -117,12 +117,12 @@ class Display:
             self.line(f"planner, call {event.number}, after {event.seconds:.1f} s: {shorten(event.fault, 1_000)}")
 
     def step_written(self) -> None:
-        """Take note of a step that the planner has written, but that is not in the run yet."""
+        """Note a step that the planner has written, but that is not in the run yet."""
         if self._live is not None:
             self._live.table.step_written()
 
     def written_anew(self) -> None:
-        """Take note that the steps that the planner has written so far do not count any more."""
+        """Note that the steps that the planner has written so far no longer count."""
         if self._live is not None:
             self._live.table.written = 0
 
@@ -136,7 +136,7 @@ class Display:
                 self._held.append(text)
 
     def write(self, text: str) -> None:
-        """Write *text* as it is."""
+        """Write *text* unchanged."""
         if self.stream is not None:
             self.stream.write(SECRETS.hide(text))
             self.stream.flush()
@@ -179,7 +179,7 @@ class Display:
 
 
 class StepLines:
-    """Writes a line for each step that has ended: in a pipe, where no table is drawn, a run is seen to go on.
+    """Writes a line for each step that has ended, to show progress in a pipe, where no table is drawn.
 
     It must be made before the run, as the standard error is redirected meanwhile.
     """

@@ -1,4 +1,4 @@
-"""The trust boundary of a plan as text: a table of what gets into guarded arguments; paragraphs if it is too wide."""
+"""The trust boundary of a plan as text: a table of the sources of guarded arguments; paragraphs if it is too wide."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def flow_lines(table: FlowTable, width: int, *, is_preview: bool) -> list[str]:
 
 
 def endorsement_lines(table: FlowTable) -> list[str]:
-    """Return what the policy vouches for in the plan, and how much passes because of that; nothing if it does not."""
+    """Return the endorsements that the policy makes in the plan, and their effect; nothing without any."""
     if not table.endorsed:
         return []
     count, passes = len(table.endorsed), table.passes_by_endorsement

@@ -58,7 +58,7 @@ class Keyboard:
         return line.decode()
 
     def forget(self) -> None:
-        """Drop what is typed, but not read yet: it was meant for something else."""
+        """Drop unread input: it was meant for something else."""
         self._rest = b""
         if sys.platform == "win32":
             return

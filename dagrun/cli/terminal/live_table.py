@@ -80,7 +80,7 @@ class LiveTable:
             self._live.stop()
 
     def resume(self) -> None:
-        """Draw the table again, below what was written meanwhile."""
+        """Draw the table again, below the text written since."""
         if self._is_paused:
             self._is_paused = False
             self._live = self._make_live()
@@ -101,7 +101,7 @@ class LiveTable:
         )
 
     def frame(self) -> Group:
-        """Return the table as it is now."""
+        """Return the current table."""
         room = max(1, self.console.height - 2)  # a line for the summary, and one for the cursor
         rows = self.table.rows(room)
         return Group(*self._lines(rows), self._summary())

@@ -1,4 +1,4 @@
-"""Signals: the first one tells the run to stop, the second one ends the process."""
+"""Signals: the first one stops the run, the second one ends the process."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ class Interrupts:
             signal.signal(number, handler)
 
     def on_first(self, stop: Callable[[int], object]) -> None:
-        """Set what the first signal calls, with its number, between any two instructions of the main thread."""
+        """Set the handler of the first signal, called with its number, between two instructions of the main thread."""
         self._stop = stop
         if self.first is not None:
             stop(self.first)
 
     def exit_code(self, code: int) -> int:
-        """Return the exit code of a run that ended with *code*; if a signal cancelled the run, that of the signal."""
+        """Return the exit code of a run that ended with *code*; the signal's, if a signal cancelled the run."""
         return 128 + self.first if self.first is not None and code == 128 + signal.SIGINT else code
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

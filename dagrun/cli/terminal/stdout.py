@@ -41,7 +41,7 @@ class Data:
         self._write(shown if shown.endswith("\n") else shown + "\n")
 
     def value(self, value: Any) -> None:
-        """Write the answer of a run: a text as it is, anything else as JSON."""
+        """Write the answer of a run: a text unchanged, anything else as JSON."""
         if isinstance(value, str):
             self.text(value)
         else:

@@ -56,12 +56,12 @@ def bounded(lines: Sequence[str], limit: int, tail: Callable[[int], str]) -> lis
 
 
 def is_drawable(stream: TextIO | None) -> bool:
-    """Whether *stream* is a terminal on which a line can be redrawn."""
+    """Whether *stream* is a terminal that can redraw a line."""
     return stream is not None and stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
 def is_ascii(stream: TextIO | None) -> bool:
-    """Whether *stream* may have no signs beyond ASCII, such as those that lines are drawn with."""
+    """Whether *stream* is limited to ASCII, without box-drawing characters."""
     return not str(getattr(stream, "encoding", "")).lower().startswith("utf")
 
 

@@ -149,15 +149,15 @@ RUN_METRICS: Final[tuple[Definition[RunSummary], ...]] = (
     Definition(
         "tool_success",
         "ratio",
-        "Calls of tools that succeeded / calls that have ended; critics have the last word, and a call that was told to"
-        " stop does not count.",
+        "Calls of tools that succeeded / calls that have ended; critics have the last word, and a cancelled call"
+        " does not count.",
         lambda runs: _rate((calls.succeeded, calls.judged) for run in runs for calls in run.calls),
     ),
     Definition(
         "recovery_success",
         "ratio",
         "Of the ended runs in which a call failed, the planner was asked because of a failure or a surprise, or an"
-        " effect was in doubt: those that succeeded all the same.",
+        " effect was unresolved: those that succeeded anyway.",
         lambda runs: _rate((run.has_succeeded, 1) for run in _ended(runs) if run.had_trouble),
     ),
     Definition(
@@ -169,7 +169,7 @@ RUN_METRICS: Final[tuple[Definition[RunSummary], ...]] = (
     Definition(
         "escalation_recall",
         "ratio",
-        "Such questions / such questions and all that people or the host changed without being asked (a splice, another"
+        "Such questions / such questions and all that people or the host changed without being asked (a patch, another"
         " goal, a cancelled run).",
         lambda runs: _rate((run.changed, run.changed + run.unasked) for run in runs),
     ),
@@ -182,7 +182,7 @@ RUN_METRICS: Final[tuple[Definition[RunSummary], ...]] = (
     Definition(
         "hedges_won",
         "ratio",
-        "Second calls beside a slow call whose result was used / second calls.",
+        "Hedged calls whose result was used / hedged calls.",
         lambda runs: _rate((calls.hedges_won, calls.hedged) for run in runs for calls in run.calls),
     ),
     Definition(
@@ -280,7 +280,7 @@ CALL_METRICS: Final[tuple[Definition[Calls], ...]] = (
     Definition(
         "hedges_won",
         "ratio",
-        "Second calls beside a slow call whose result was used / second calls.",
+        "Hedged calls whose result was used / hedged calls.",
         lambda calls: _rate((one.hedges_won, one.hedged) for one in calls),
     ),
     Definition("tokens", "tokens", "Tokens of all calls together.", _tokens),

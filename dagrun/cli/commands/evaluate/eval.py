@@ -1,4 +1,4 @@
-"""``dagrun eval`` and ``dagrun compare``: carry out golden tasks in a world of stand-ins, once or in several ways."""
+"""``dagrun eval`` and ``dagrun compare``: run golden tasks with stubs, once or with several variants."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class _Group(click.Group):
 
 @click.group(cls=_Group)
 def evaluate() -> None:
-    """Carry out golden tasks: goals and plans in a world of stand-ins, with what is expected of them.
+    """Run golden tasks: goals and plans with stubs for tools, and with expected results.
 
     dagrun eval PATH… is short for dagrun eval run PATH…; the files are described by dagrun schema eval.
     """
 
 
-@command("eval.run", evaluate, short_help="Carry out the golden tasks of files and folders.")
+@command("eval.run", evaluate, short_help="Run the golden tasks of files and folders.")
 def run_cases(*, paths: tuple[str, ...], **flags: Any) -> int:
-    """Carry out the cases of files and folders: each in its world, on a virtual clock wherever no model is asked.
+    """Run the cases of files and folders: each with its stubs, on a virtual clock unless a model is asked.
 
-    A tool that a case names neither in its world nor under real is refused, and never called. The options of models are
-    for cases that name a model, those of tools for files that name none.
+    A tool that a case names neither in its world nor under real is refused, and never called. Options for models apply
+    to cases that name a model, options for tools to files that name none.
 
     Examples:
       dagrun eval evals/
@@ -87,20 +87,20 @@ def from_run(*, run: str, **flags: Any) -> int:
 
 @command("compare")
 def compare(*, paths: tuple[str, ...], **flags: Any) -> int:
-    """Carry out golden tasks by several ways, and compare success, time, tokens and cost.
+    """Run golden tasks with several variants, and compare success, time, tokens and cost.
 
-    The cases are those of dagrun eval that have a goal; those with a plan are left out. Every way meets each of them in
-    the same worlds with the same seeds, so runs are compared in pairs. For each two ways, a verdict says what can be
-    told from the runs; and where nothing can, about how many would be needed.
+    The cases of dagrun eval with a goal are run; cases with a plan are left out. Every variant runs each case with
+    equal stubs and seeds, so runs are compared in pairs. For each two variants there is a verdict; where there is no
+    difference, about how many runs would be needed to see one.
 
-    Tools are stand-ins, except those that a case names as real: each run may call them, and they may only read.
+    Tools are stubs, unless a case names them as real: each run may call these, and they may only read.
 
     Examples:
       dagrun compare evals/ --model NAME
       dagrun compare evals/ --ways ways.toml --repeat 20 --max-cost 2
       dagrun compare evals/refund.yaml --only refund-happy --ways ways.toml --json
 
-    A file of ways has a table for each:
+    A file of variants has a table for each:
       [loop]                              # a step at a time
       planner = "stepwise"
       policy = {brief = "full"}
@@ -109,7 +109,7 @@ def compare(*, paths: tuple[str, ...], **flags: Any) -> int:
       [plan]                              # a whole plan at once
       planner = "openai"
       model = "a-model"                   # and dialect, instructions, prompts, …
-      [ladder]
+      [chain]
       planner = "my_routes:router,openai=a-fast-model,openai=a-model"
 
     Figures:

@@ -13,10 +13,10 @@ from dagrun.cli.terminal.stdout import data_output
 def sim(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> None:
     """Simulate many runs of PLAN on a virtual clock, and call no tool.
 
-    The engine is the real one, so everything that the policy says counts: limits, retries, fallbacks, second calls,
-    time limits, ceilings. Only the tools are replaced: a call takes a time that is drawn from how long real calls took
-    (as the records of runs say), or from --duration, and fails as often as --fail says. Variants meet the same luck,
-    call by call, so that small differences between them show. Brackets are 95 % intervals.
+    The engine is the real one, so the whole policy applies: limits, retries, fallbacks, hedging, time limits, ceilings.
+    Only the tools are replaced: the duration of a call is drawn from the recorded durations of real calls, or from
+    --duration, and it fails at the rate of --fail. All variants get the same random draws, call by call, so that small
+    differences between them show. Brackets are 95 % intervals.
 
     Examples:
       dagrun sim plan.json --tools my_tools

@@ -19,7 +19,7 @@ def answer(
     --yes, --deny or VALUE. A yes is only for the call that is shown. If no process holds the run, the answer waits for
     dagrun resume.
 
-    VALUE is JSON, or just the text if a text is asked for. If a call of STEP is in doubt, say whether it took effect:
+    VALUE is JSON, or just the text if a text is asked for. If the effect of a call of STEP is unresolved, answer
     took_effect, followed by the output of the call if its tool returns one (without it, the step fails); did_not, and
     the call is made again; or unknown.
 
@@ -28,9 +28,9 @@ def answer(
       dagrun answer last pay --yes --tick "invoice seen"
       dagrun answer last pay --deny --note "the amount is wrong"
       dagrun answer last region EU
-      dagrun answer last pay took_effect 17   # a call in doubt; its output is 17
+      dagrun answer last pay took_effect 17   # it took effect; its output is 17
       dagrun answer last pay did_not          # it did not, so it is called again
-      dagrun answer last pay unknown          # nobody knows: it stays in doubt
+      dagrun answer last pay unknown          # it stays unresolved
       dagrun answer last change -- -5         # a value that begins with a dash
 
     Exit codes:
@@ -58,7 +58,7 @@ def stop(*, run: str, step: str | None, suspend: bool, **flags: Any) -> int:
       dagrun stop last --suspend --reason "the machine is needed"
 
     Exit codes:
-      0 the run was told, and has done so, 1 it did not react,
+      0 the run has stopped, 1 it did not react,
       2 there is nothing to stop, 5 no process is at the run
     """
     from dagrun.cli.records.control_messages import RunOrder

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @command("serve")
 def serve(**flags: Any) -> int:
-    """Show the recorded runs in a browser: what they do now, what they wait for, and what happened.
+    """Show the recorded runs in a browser: their state, their questions, and their history.
 
-    Questions can be answered there, and runs cancelled or suspended, also those of other processes. The page starts
-    nothing. Its address holds a token: whoever has it can answer for you.
+    Questions can be answered there, and runs cancelled or suspended, also runs of other processes. The page starts
+    nothing. Its address has a token: everyone who has it can answer for you.
 
     Examples:
       dagrun serve --open
@@ -82,11 +82,11 @@ def serve_plans(**flags: Any) -> int:
     return McpJob(flags).carry_out()
 
 
-@command("mcp.pin", mcp, short_help="Show what servers say about their tools, and pin it.")
+@command("mcp.pin", mcp, short_help="Show the descriptions of MCP tools, and pin them.")
 def pin(**flags: Any) -> int:
-    """Show what servers say about their tools, as far as it is new, and write it to the lock file.
+    """Show new and changed descriptions of MCP tools, and write them to the lock file.
 
-    The file is that of --mcp-pins or of the setting mcp_pins; else mcp.lock.json beside the first file of servers.
+    The file is given by --mcp-pins or the setting mcp_pins; else it is mcp.lock.json beside the first file of servers.
 
     Examples:
       dagrun mcp pin --mcp mcp.json
@@ -101,7 +101,7 @@ def pin(**flags: Any) -> int:
 
 @command("mcp.check", mcp, short_help="Compare what servers say about their tools with the pins.")
 def check(**flags: Any) -> int:
-    """Compare what servers say about their tools with the lock file, and show what differs.
+    """Compare the MCP tools with the lock file, and show the differences.
 
     Example:
       dagrun mcp check --mcp mcp.json --mcp-pins mcp.lock.json

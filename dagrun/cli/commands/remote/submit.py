@@ -19,11 +19,11 @@ def submit(*, plan: str | None, goal: str | None, **flags: Any) -> int:
       dagrun submit plan.json --tools my_tools --journal postgresql://app@db/runs
       dagrun submit plan.json -t my_tools --input region=EU --pool mail --follow
       dagrun submit plan.json -t my_tools --not-before 2026-11-26T08:30
-      dagrun submit --goal "what is wanted" -t my_tools --journal URL
+      dagrun submit --goal "the goal, in words" -t my_tools --journal URL
 
     Exit codes:
       0 submitted, 1 it cannot be recorded, 2 wrong usage, 3 plan refused;
-      with --follow, those of dagrun run
+      with --follow, as for dagrun run
     """
     from dagrun.cli.jobs.queued.submit_job import submit_run
 

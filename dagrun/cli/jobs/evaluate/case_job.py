@@ -89,7 +89,7 @@ def _arguments_of_eval(
     *,
     is_elsewhere: bool,
 ) -> list[str]:
-    """Return what the command that carries the file out needs: the tools that it cannot name, and their folder."""
+    """Return the arguments of the command that runs the file: the tools that it cannot name, and their folder."""
     options = [] if named else tools_again(configuration, flags)
     if options or (is_elsewhere and not (named and all(_is_path(tool) for tool in named))):
         return [str(target), "-C", str(Path.cwd()), *options]

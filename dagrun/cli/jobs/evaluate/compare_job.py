@@ -64,7 +64,7 @@ def compare_ways(configuration: Configuration, data: Data, paths: Sequence[str],
 
 
 def _announce(asking: int, judging: int, *, has_ceiling: bool) -> None:
-    """Say beforehand what will take real time, and money."""
+    """Announce the runs that take real time and money."""
     ceiling = "" if has_ceiling else "; --max-cost and --max-tokens set a limit for all of them together"
     told = [f"{_runs(asking)} will ask a model"] if asking else []
     told += [f"a model will judge the answers of {_runs(judging)}"] if judging else []
@@ -77,7 +77,7 @@ def _runs(number: int) -> str:
 
 
 def _announce_real(touching: int, tools: Sequence[str]) -> None:
-    """Say beforehand which tools of the user are called, although all others are stand-ins."""
+    """Announce the real tools that are called; all others are stubs."""
     if touching:
         click.echo(
             f"{_runs(touching)} may call real tools, as their cases want: {shorten(', '.join(tools), 300)}", err=True

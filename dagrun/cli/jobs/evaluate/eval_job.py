@@ -63,7 +63,7 @@ def carry_out(configuration: Configuration, data: Data, paths: Sequence[str], fl
 
 
 def host_of(configuration: Configuration) -> CaseHost:
-    """Return what the command line lends to cases: its tools, planners that ask models, and a policy that it names."""
+    """Return the command line's settings for cases: its tools, planners that ask models, and a policy."""
 
     def planner(name: str | None, model: str | None) -> Planner:
         chosen = configuration
@@ -109,7 +109,7 @@ def _write(path: Path, text: str) -> None:
 
 @contextmanager
 def quiet_logs(*, is_quiet: bool) -> Iterator[None]:
-    """Leave out what runs log: failures are a part of most cases, and the report says which were not expected."""
+    """Suppress the logs of runs: failures are a part of most cases, and the report names the unexpected ones."""
     logger = logging.getLogger("dagrun")
     before = logger.level
     if is_quiet:

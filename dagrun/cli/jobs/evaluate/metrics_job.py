@@ -1,4 +1,4 @@
-"""The metrics of recorded runs, from the options of ``dagrun metrics`` to what is printed."""
+"""The metrics of recorded runs, from the options of ``dagrun metrics`` to its output."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def show_metrics(flags: dict[str, Any], *, as_json: bool, as_prom: bool) -> int:
 
 
 class _Request:
-    """What is wanted, from the options of the command.
+    """The parsed options of the command.
 
     Raises:
         BadInput: An option cannot be read.

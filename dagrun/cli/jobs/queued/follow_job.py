@@ -70,7 +70,7 @@ def follow_run(records: Records, run_id: str, where: Sequence[str], data: Data, 
 
 
 def _say_where_it_stands(records: Records, run_id: str, where: Sequence[str], *, is_quiet: bool) -> None:
-    """Say why nothing may happen: nobody sees from a record that no worker takes its run up.
+    """Explain why nothing may happen: a record does not show that no worker takes its run.
 
     Of a run that is stuck this is said in any case: the command waits until somebody puts it back.
     """
@@ -102,7 +102,7 @@ async def _follow(records: Records, run_id: str, seen: Sequence[OnEvent], signal
 
 
 class _RunLines:
-    """A line for each step that has ended, and for what people can do."""
+    """A line for each step that has ended, and for each possible action of people."""
 
     def __init__(self, run_id: str, where: Sequence[str]) -> None:
         self._run_id = run_id

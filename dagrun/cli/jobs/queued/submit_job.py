@@ -33,7 +33,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def submit_run(plan: str | None, goal: str | None, flags: Mapping[str, Any]) -> int:
-    """Submit a run, print its name, and return the exit code; that of the run, if it is followed.
+    """Submit a run, print its name, and return the exit code; the run's, if it is followed.
 
     Args:
         plan: The file of the plan; `None` if there is a goal.
@@ -79,7 +79,7 @@ def submit_run(plan: str | None, goal: str | None, flags: Mapping[str, Any]) -> 
 
 
 def _what(plan: str | None, goal: str | None, configuration: Configuration, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is to be done: a checked plan, or a goal."""
+    """Return the work: a checked plan, or a goal."""
     policy = configuration.limits().policy
     toolbox = load_toolbox(configuration)
     inputs = read_inputs(flags["inputs"])
@@ -92,7 +92,7 @@ def _what(plan: str | None, goal: str | None, configuration: Configuration, flag
 
 
 def _how(configuration: Configuration, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return who takes part, which the worker must have, too, and what is noted with the run."""
+    """Return the participants that the worker must have, too, and the notes of the run."""
     named, days = flags["planner"], configuration.settings.expires_after
     again = options_again(configuration, named, flags)
     return {

@@ -94,7 +94,7 @@ class WorkerJob:
 
 
 class _ClaimLines:
-    """Says what becomes of the runs; and ends the process when all have ended that can, and something would not stop.
+    """Reports the runs; ends the process when all are done that can end, if something does not stop.
 
     Args:
         display: Takes lines for people.
@@ -113,13 +113,13 @@ class _ClaimLines:
         self._watchdog.name = "dagrun watchdog"
 
     def begin(self, pools: tuple[str, ...], at_once: int, where: str) -> None:
-        """Say what is worked for."""
+        """Print the pools of the worker."""
         named = f"pool{'s' * (len(pools) != 1)} {', '.join(pools)}"
         self._say(f"working for {named} of {where}, {at_once} runs at once at most; Ctrl-C stops")
         self._json("WorkerStarted", pools=list(pools), at_once=at_once, where=where)
 
     def tell(self, news: ClaimEvent) -> None:
-        """Say what has become of a run."""
+        """Report an event of a run."""
         if news.standing is QueueStatus.RUNNING:
             self._claimed.add(news.run_id)
         else:
@@ -147,7 +147,7 @@ class _ClaimLines:
         self._watch_end()
 
     def end(self) -> None:
-        """Say that the work is over."""
+        """Report the end of the work."""
         self._watchdog.cancel()
         self._say("stopped")
         self._json("WorkerStopped")
