@@ -17,8 +17,9 @@ from dagrun.model.event import Event
 from dagrun.model.journal import Line
 from dagrun.testing import run_virtual
 
-MOST_MISSES = 0.07  # of all records; see the guide of golden tasks for what a record does not hold
+MOST_MISSES = 0.08  # of all records, without those that lack a value
 ENOUGH = 300  # records, before a share says anything
+LACKING = "lacks a value"  # kept out by the policy, sealed, or an object in memory
 causes: Counter[str] = Counter()  # by cause; "" for those that came to the same
 
 
@@ -33,7 +34,7 @@ def must_be_few() -> None:
     Raises:
         AssertionError: It is; the causes are in the text.
     """
-    total = causes.total()
+    total = causes.total() - causes[LACKING]
     missed = total - causes[""]
     assert total < ENOUGH or missed <= MOST_MISSES * total, f"{missed} of {total}: {causes.most_common(30)}"
 
@@ -43,8 +44,8 @@ def why_not(run_id: str, lines: Sequence[Line]) -> str:
     logging.disable(logging.CRITICAL)  # the messages of the run are not those of the test
     try:
         return run_virtual(_played, run_id, lines)
-    except dagrun.DagrunError as error:
-        return f"refused: {type(error).__name__}"
+    except (dagrun.CannotResume, dagrun.PlanRefused):  # what it goes on from, or begins with, was redacted
+        return LACKING
     finally:
         logging.disable(logging.NOTSET)
 
@@ -56,6 +57,8 @@ async def _played(run_id: str, lines: Sequence[Line]) -> str:
     whole, found = timeless(run_id, events_of(run_id, lines)), timeless(run_id, events)
     if found == whole or timeless(run_id, [event for event in events if event.seq <= (cassette.last or 1)]) == whole:
         return ""
+    if any("gave was not recorded" in str(miss) for miss in cassette.misses):
+        return LACKING
     if cassette.misses:
         return "missed: " + " ".join(str(cassette.misses[0]).split(" ")[-6:])
     if cassette.difference:
