@@ -31,7 +31,7 @@ class Problem:
 
     @property
     def is_advice(self) -> bool:
-        """Whether a plan with this fault runs all the same, unless the check is strict."""
+        """Whether a plan with this fault may run, unless the check is strict."""
         return self.code.startswith("DR9")
 
     @property
@@ -41,7 +41,7 @@ class Problem:
 
     @property
     def mend(self) -> str:
-        """What to do about it, for a finding about a tool; empty for other problems, whose sentence says it."""
+        """The fix, for a finding about a tool; empty for other problems, whose sentence has it."""
         return MENDS.get(self.code, "")
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ def first_lines(text: str, count: int = 3, limit: int = 200) -> str:
 
 
 def class_name(kind: type) -> str:
-    """Return the name of a class with its top package: ``redis.ConnectionError``, say."""
+    """Return the name of a class with its top package, such as ``redis.ConnectionError``."""
     return f"{str(kind.__module__).partition('.')[0]}.{kind.__name__}"
 
 
@@ -323,7 +323,7 @@ class RunFailed(DagrunError):
 
 
 class FailureCause(DagrunError):
-    """Stands for the exception behind a failure, where the exception itself is not chained.
+    """Replaces the exception behind a failure, where the exception itself is not chained.
 
     It was raised in a worker process or in an earlier process; or its text holds a secret or personal data.
 
@@ -419,7 +419,7 @@ class CannotResume(JournalError):
 
 
 class WrongRecordKey(JournalError):
-    """The key of the host does not open what is sealed in the record of a run."""
+    """The key of the host does not decrypt the record of a run."""
 
 
 class JournalDamaged(JournalError):
@@ -463,7 +463,7 @@ class UnknownFormat(RecordRefused):
 
 
 class StepCancelled(DagrunError):
-    """Raised by ``ToolContext.check_cancelled`` in a step that has been told to stop."""
+    """Raised by ``ToolContext.check_cancelled`` in a step that was cancelled."""
 
 
 class ValueRefused(DagrunError, ValueError):

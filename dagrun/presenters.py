@@ -1,4 +1,4 @@
-"""How objects of lower floors reach what shows them, which is above them: by name, when it is asked for.
+"""Lazy links from objects of lower floors to their presenters above, by name.
 
 So a result can write its report or show itself in a notebook, and a run that nobody looks at loads nothing of that.
 """

@@ -52,7 +52,7 @@ class Past:
         return self.events[-1]
 
     def fold(self, running: Run) -> None:
-        """Bring *running* into the state at the end of the record.
+        """Fold the records into *running*.
 
         Raises:
             JournalDamaged: The records do not follow from each other.

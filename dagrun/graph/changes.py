@@ -107,7 +107,7 @@ def _each(states: Iterable[State], *after: State) -> Mapping[State, frozenset[St
 
 
 def _same(states: Iterable[State]) -> Mapping[State, frozenset[State]]:
-    """Return a row in which the step keeps its state, which is one of *states*."""
+    """Return a row for an event that keeps the state of its step, which is one of *states*."""
     return {state: frozenset((state,)) for state in states}
 
 
@@ -711,7 +711,7 @@ def apply(graph: LiveGraph, event: Event, node: Node | None = None) -> None:
 
 
 def step_of(event: Any) -> str:
-    """Return the id of the step that an event in `STEP_TRANSITIONS` names; empty if its question is about none."""
+    """Return the step id of an event in `STEP_TRANSITIONS`; empty for a question without a step."""
     step: str = event.question.step if type(event) is QuestionAsked else event.step
     return step
 

@@ -16,7 +16,7 @@ from dagrun.model.usage import ModelUse
 
 
 class RunFigures:
-    """Sums over the steps of a run. What has changed since is counted again by `take`.
+    """Sums over the steps of a run. Changed steps are counted again by `take`.
 
     Args:
         graph: The state of the run.
@@ -42,7 +42,7 @@ class RunFigures:
 
     @property
     def used(self) -> ModelUse:
-        """The usage that all attempts have reported, and that of the models of the planner and the critics."""
+        """The usage reported by all attempts, and by the models of the planner and the critics."""
         total = replace(self._graph.models)
         _add_usage(total, self._usage, 1)
         return total

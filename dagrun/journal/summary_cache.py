@@ -1,4 +1,4 @@
-"""Two files that keep what records say in short, so that they need not be read again.
+"""Two files with cached summaries of records, so that the records need not be read again.
 
 1. In the folder of a run: where the run stands. It names the state of the database that it was made from, counts for
    nothing once that has changed, and is deleted with the run.

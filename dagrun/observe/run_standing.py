@@ -127,7 +127,7 @@ class RunOverview:
 
     @classmethod
     def from_text(cls, run_id: str, text: bytes) -> RunOverview | None:
-        """Read a result of `as_text`; `None` if it is none, is about another run, or was written by another version."""
+        """Parse a result of `as_text`; `None` if it is invalid, of another run, or of another version."""
         try:
             kept = json.loads(text)
             facts = kept["standing"]
@@ -140,13 +140,13 @@ class RunOverview:
 
 
 def standing_at_start(held: Held) -> RunOverview:
-    """Return the standing of a run without a record: it is just beginning, or was killed while it began."""
+    """Return the overview of a run without a record: it is just beginning, or was killed at its beginning."""
     stand, owner = (RunState.RUNNING, held.owner) if held.is_held else (RunState.EMPTY, "")
     return RunOverview(run_id=held.run_id, stand=stand, owner=owner, records=0)
 
 
 def standing_of_damaged(run_id: str, error: JournalError) -> RunOverview:
-    """Return the standing of a run whose record cannot be used."""
+    """Return the overview of a run whose record cannot be used."""
     return RunOverview(run_id=run_id, stand=RunState.DAMAGED, reason=fault_text(error))
 
 
@@ -156,7 +156,7 @@ def fault_text(error: JournalError) -> str:
 
 
 def standing_of(run: RunSummary, held: Held) -> RunOverview:
-    """Return the standing of a run.
+    """Return the overview of a run.
 
     Args:
         run: The summary of its record.

@@ -488,7 +488,7 @@ def _covered(spans: list[tuple[float, float]]) -> float:
 
 
 def summary_of(run_id: str, lines: Sequence[Line]) -> RunSummary:
-    """Return the summary of a run from its record, without what its policy hides.
+    """Return the summary of a run from its record, redacted by its policy.
 
     Args:
         run_id: The run.

@@ -1,4 +1,4 @@
-"""`FallbackChain`: planners, the lightest first; each hands on, with a reason, what it cannot plan.
+"""`FallbackChain`: planners, the lightest first; each passes on, with a reason, requests that it cannot serve.
 
 `EnsemblePlanner` is a chain of two, and `PersonPlanner` the end of one.
 """

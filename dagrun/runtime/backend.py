@@ -370,7 +370,7 @@ async def yield_to_loop() -> None:
 
 
 async def off_loop(steps: int, work: Callable[[], T]) -> T:
-    """Do *work*, which changes no shared object; in a worker thread, if it is about many steps.
+    """Run *work*, which changes no shared state, in a thread if it is about many steps.
 
     A thread gives the loop a turn every few milliseconds. A caller that is cancelled does not wait for the thread: it
     ends by itself, and its result is dropped. On a clock that jumps, the loop would go on to the next time limit

@@ -267,7 +267,7 @@ class Catalog:
 
 
 def _entry_of_lines(lines: Sequence[Line], held: Held) -> RunEntry:
-    """Return a run on record in short, with what may be shown of it."""
+    """Return a recorded run in short, redacted."""
     standing = standing_of(summary_of(held.run_id, lines), held)
     if not standing.waits_for and standing.settled == standing.steps:
         return RunEntry(standing)

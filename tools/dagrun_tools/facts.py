@@ -1,4 +1,4 @@
-"""What the data tools hand to each other: small facts as JSON, with tables and pictures as artifacts.
+"""The data that the data tools exchange: small facts as JSON, with tables and pictures as artifacts.
 
 The docstrings of these models are part of the tools' JSON Schemas, which planners read.
 """
@@ -16,13 +16,13 @@ TimeStep = Literal["day", "month"]
 
 
 class Facts(BaseModel):
-    """The base of what the tools return: what a newer version adds does not break an older one."""
+    """The base of the tools' outputs: fields added by a newer version do not break an older one."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class Cleaning(Facts):
-    """What `clean_data` did.
+    """The changes that `clean_data` made.
 
     Attributes:
         rows_before: Rows that came in.
@@ -42,7 +42,7 @@ class Cleaning(Facts):
 
 
 class Table(Facts):
-    """A table: its rows as an artifact (JSON lines, one object a row), and what is known about it.
+    """A table: its rows as an artifact (JSON lines, one object a row), and facts about it.
 
     Attributes:
         table: The rows.
@@ -205,7 +205,7 @@ class Trend(Facts):
 
 
 class Anomaly(Facts):
-    """Neighbouring days or months that are far from what was to be expected.
+    """Neighbouring days or months far from their expected values.
 
     Attributes:
         series: ``total``, or the name of a group.

@@ -296,7 +296,7 @@ def _unknown(case: Case, tools: Toolbox) -> Iterator[str]:
 
 
 def models_of(who: Any) -> Iterator[object]:
-    """Yield the models of a planner or a critic, and of those that it asks: rungs, an inner one, who chooses routes."""
+    """Yield the models of a planner or a critic, and of planners inside it: a chain's, an inner one's, a chooser's."""
     if who is None:
         return
     if (model := getattr(who, "model", None)) is not None:

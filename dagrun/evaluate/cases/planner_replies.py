@@ -1,4 +1,4 @@
-"""A planner that answers as a file says: a reply for each request, found by the steps that it is asked about."""
+"""A planner with scripted answers: one reply for each request, found by the steps of the request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dagrun.model.usage import METER
 
 
 class PlayedPlanner:
-    """Answers with the replies of a case. Each is used once: requests about the same steps get one after the other.
+    """Answers with the replies of a case, each used once: equal requests get them in order.
 
     Args:
         replies: The replies.
@@ -45,7 +45,7 @@ class PlayedPlanner:
         return _answer(*found)
 
     def _why_none(self, about: set[str]) -> str:
-        """Say that there is no reply, and which one is nearest: that with the most steps in common."""
+        """Return the reason why no reply fits, with the nearest one: it shares the most steps."""
         asked = _named(about)
         if not self._all:
             return f"the planner is asked about {asked}, and has no reply"
@@ -65,7 +65,7 @@ async def _answer(reply: PlannerReply, patch: Patch | Plan | None) -> Patch | Pl
 
 
 def _charge(reply: PlannerReply) -> None:
-    """Charge what the models of the planner use."""
+    """Charge the model usage of the planner."""
     if reply.tokens is not None or reply.cost is not None:
         METER.get().reserve("the planner of the case", reply.tokens, reply.cost).settle(reply.tokens, reply.cost)
 

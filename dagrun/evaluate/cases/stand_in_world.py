@@ -100,7 +100,7 @@ class _Sort:
 
 
 class Series:
-    """The acts of one tool. Acts with equal *when* and *step* are a series: one act a call, the last goes on.
+    """The responses of one tool. Those with equal *when* and *step* form a series: one per call, the last repeats.
 
     Args:
         acts: The acts, in order. Of the series that fit a call, one with exactly its arguments plays, else the first;
@@ -126,7 +126,7 @@ class Series:
         return acts[min(played, len(acts) - 1)]
 
     def _why_none(self, call: StandInCall) -> str:
-        """Say that there is no act for a call, and where it differs from the nearest one that there is."""
+        """Return the reason why no response fits a call, with the differences from the nearest one."""
         text = f"no act of {call.tool.name} is for the arguments {shown(call.arguments)}"
         lines, sort = min(
             (([*sort.differences(call)], sort) for sort, _ in self._series), key=lambda found: len(found[0])
@@ -269,7 +269,7 @@ def stub_of(tool: AnyTool, function: Callable[..., Any], inner: Callable[[AnyToo
 
 
 def composing_tool() -> AnyTool:
-    """Return the contract of what composes an answer; its stub is called instead."""
+    """Return the contract of the composer; its stub is called instead."""
 
     async def compose(results: Any, goal: str = "") -> Any: ...
 

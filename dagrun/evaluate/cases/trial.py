@@ -273,5 +273,5 @@ class _CasePeople:
 
 
 def approver_of(replies: Mapping[str, Sequence[PersonReply]]) -> Approver:
-    """Return the people of a case, who are asked."""
+    """Return the approver that asks the people of a case."""
     return _CasePeople(replies).answer

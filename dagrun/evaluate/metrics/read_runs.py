@@ -90,7 +90,7 @@ class FiguresReader:
 
 
 def measured_run(run_id: str, lines: Sequence[Line]) -> RunSummary:
-    """Return the summary of a record with what only metrics ask for: the shape of its plan, and its critical path.
+    """Return the summary of a record with two facts for metrics: the shape of its plan, and its critical path.
 
     The graph is asked for the critical path of a run whose plan was repaired or has elements of a for_each; for all
     others it follows from the spans of the steps.

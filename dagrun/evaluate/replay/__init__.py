@@ -1,4 +1,4 @@
-"""Replay: a recorded run is carried out again, and whatever it hears from outside is looked up in its record.
+"""Replay: a recorded run is executed again, and every outcome from outside is looked up in its record.
 
 In: a record. Out: the result of the run as it comes to now, and what it asked for that was not recorded.
 

@@ -1,4 +1,4 @@
-"""`Cassette`: a recorded run, in which everything that the run asks for is looked up in its record."""
+"""`Cassette`: a recorded run as the source of every outcome from outside in a replay."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Cassette:
 
     @property
     def last(self) -> int:
-        """The number of the event with which the run came to the end of its record; 0 if it did not."""
+        """The number of the event at which the replay reached the end of the record; 0 if it did not."""
         return self._order.last
 
     async def run(self, **options: Any) -> RunResult:
@@ -175,7 +175,7 @@ class Cassette:
         return result
 
     async def _opened(self, engine: Engine, given: dict[str, Any]) -> AbstractAsyncContextManager[Run]:
-        """Open the run: a new one, or one that is resumed from what is on record before the session."""
+        """Open the run: a new one, or one that is resumed from the records before the session."""
         heard, given = self._heard, {**given, "journal": self.journal}
         if not heard.before:
             first = heard.first
@@ -217,7 +217,7 @@ class Cassette:
             self._run.suspend(_BROKEN_OFF)  # if it goes on
 
     def _due(self) -> Deed | None:
-        """Return what the host did next, if that was at this instant."""
+        """Return the next recorded action of the host, if it was at this instant."""
         if not self._deeds or self._zero is None or not self._order.is_next(self._deeds[0].event):
             return None
         is_now = anyio.current_time() >= self._zero + self._deeds[0].event.at - _CLOSE
@@ -262,7 +262,7 @@ class Cassette:
             await context.ask_person(question.text, question.schema, decode(question.arguments or None))
 
     async def _until_stopped(self, outcome: Outcome) -> Any:
-        """Go on until the run stops the call, as it did; how long a call would have taken is not known."""
+        """Wait until the run cancels the call, as recorded; the real duration of the call is unknown."""
         failure = outcome.failure
         is_late = failure is not None and failure.kind is ErrorKind.TIMEOUT and not failure.is_transient
         try:
@@ -285,7 +285,7 @@ class Cassette:
         return KeptResult(outcome.value)
 
     async def _reconcile(self, tool: str, key: str) -> Any:
-        """Say what the tool said of a call in doubt: keys are not on record, so questions are taken in their order."""
+        """Return the recorded `reconcile` result of a call: keys are not recorded, so questions match in order."""
         if key not in self._claimed:
             claimed = {question.id for question in self._claimed.values()}
             questions = (one for one in self._heard.questions.values() if one.kind is Asked.EFFECT and one.tool == tool)
@@ -328,7 +328,7 @@ class Cassette:
             self._miss(question.step, f"a person cannot answer as they did: {error}")
 
     async def _act(self, run: Run) -> None:
-        """Do what the host did; in the end, suspend a run that waits for what never comes."""
+        """Repeat the actions of the host; at the end, suspend a run that waits for an event that never comes."""
         grace = self._heard.opening.policy.grace
         while self._deeds:
             deed = self._deeds[0]
@@ -389,7 +389,7 @@ class Cassette:
 
     @staticmethod
     def _charge(reply: HeardReply) -> None:
-        """Report what the models of the planner used and answered."""
+        """Report the usage and the answers of the planner's models."""
         if (answers := ANSWERS.get()) is not None and reply.called is not None:
             for text in reply.called.answers:
                 answers.add(text)
@@ -439,7 +439,7 @@ class Cassette:
         return step.id in self._heard.reviewed
 
     async def judge(self, critic: str, step: Step, outcome: Outcome) -> Verdict:
-        """Return the verdict of a critic about an output, found by step and value: the attempt is not told."""
+        """Return a critic's verdict on an output, found by step and value: critics do not get the attempt."""
         for review in self._heard.reviews:
             call = self._heard.calls.get((review.step, review.attempt))
             ended = None if call is None else call.ended
@@ -479,7 +479,7 @@ class _OneOfSeveral:
 
 
 class _InThisTask:
-    """Stands for an executor of the host."""
+    """Replaces an executor of the host."""
 
     def call(self, call: ToolCall) -> Coroutine[Any, Any, object]:
         coroutine: Coroutine[Any, Any, object] = call.tool.function(**call.arguments)
@@ -499,7 +499,7 @@ def _report(call: HeardCall, outcome: Outcome, context: ToolContext) -> None:
 
 
 def was_stopped(outcome: Outcome) -> bool:
-    """Whether the run stopped a call, so that nobody knows what would have come of it."""
+    """Whether the run cancelled a call, so that its result is unknown."""
     failure = outcome.failure
     if outcome.state in (State.CANCELLED, State.SUPERSEDED, State.ABANDONED, State.TIMED_OUT):
         return True
@@ -508,7 +508,7 @@ def was_stopped(outcome: Outcome) -> bool:
 
 
 def is_of_person(end: events.QuestionAnswered) -> bool:
-    """Whether a person closed a question: no tool, no deadline, and not for want of somebody."""
+    """Whether a person closed a question, and not a tool, a deadline, or the lack of a person."""
     return end.answer is not None and not end.reason and not end.answer.by.startswith(RECONCILED)
 
 

@@ -1,4 +1,4 @@
-"""What a run heard from outside in its last session, by key.
+"""The outcomes from outside in the last session of a run, by key.
 
 1. Tools are found by step and attempt, the planner by request, people by the id of the question.
 2. A run that was resumed is played from its last resumption on. What is on record before that is what it resumes from.
@@ -80,7 +80,7 @@ class HeardReply:
 
 @dataclass(slots=True)
 class Deed:
-    """What the host did to the run: it stands where *event* is on record.
+    """An action of the host; *event* is its place in the record.
 
     Attributes:
         event: What came of it: a splice, a new goal, a suspension, or the end of the run, a step or a call.
@@ -99,7 +99,7 @@ class Deed:
 
 
 class Heard:
-    """What a run heard in its last session.
+    """The outcomes from outside in the last session of a run.
 
     Args:
         recorded: All events of the run.
@@ -145,7 +145,7 @@ class Heard:
         self.has_planner = self.has_planner and not self._is_alone
 
     def _begin(self) -> None:
-        """Begin a session, in which nothing was heard yet."""
+        """Begin a session, without outcomes yet."""
         self.calls: dict[tuple[str, int], HeardCall] = {}
         self.replies: dict[int, list[HeardReply]] = defaultdict(list)
         self.cut: list[HeardReply] = []
@@ -160,7 +160,7 @@ class Heard:
 
     @property
     def has_people(self) -> bool:
-        """Whether there was somebody to ask: a question was open, and neither left open nor closed for want of one."""
+        """Whether a person could be asked: a question was open, and neither left open nor closed for lack of one."""
         ends = [end for told in self.answers.values() for end in told]
         last = self.events[-1] if self.events else None
         waits = isinstance(last, events.RunSuspended) and last.status is Status.WAITING
@@ -259,7 +259,7 @@ class Heard:
         self.has_planner = self.has_planner or isinstance(event, events.ReplanRequested)
 
     def _look_at_answer(self, event: Event) -> None:
-        """Note what became of an answer of the planner."""
+        """Note the result of an answer of the planner."""
         match event:
             case events.PatchRefused() if event.origin == "planner" and self._last is not None:
                 self._last.problems = self._last.problems or event.problems

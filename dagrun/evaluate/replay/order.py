@@ -1,4 +1,4 @@
-"""Keeps what a replayed run hears in the order of its record, as long as the run follows the record.
+"""Delivers outcomes to a replayed run in the order of its record, as long as the run follows it.
 
 Outcomes are found by key, and take as long as they took. That does not say which of two things at one instant came
 first. So each waits for the events that came before it, but never longer than a moment: under another policy, say, they
@@ -53,7 +53,7 @@ class Order:
         self.last = 0
 
     def see(self, event: Event) -> None:
-        """Take note of an event of the replayed run."""
+        """Note an event of the replayed run."""
         if not _is_followed(event):
             return
         if not self.difference and self._seen < len(self._expected):
@@ -66,7 +66,7 @@ class Order:
         self.wake()
 
     def wake(self) -> None:
-        """Let all who wait look again: something has come, or is about to come in this turn of the loop."""
+        """Wake all waiting calls: an outcome has arrived, or is about to in this turn of the loop."""
         self._moved.set()
         self._moved = anyio.Event()
 

@@ -1,4 +1,4 @@
-"""A golden task of a recorded run, as far as a person edits one: the plan, what each tool did, approvals, and the end.
+"""A golden task from a recorded run, reduced to the parts that a person edits: plan, tools, approvals, and end.
 
 Only a run of one session that its host left alone becomes a case; `Cassette` plays any other. Of the planner, the
 answers that were used are in the case. Whether the case comes to the same as the run is seen when it is carried out.
@@ -82,7 +82,7 @@ def _reasons_against(heard: Heard) -> Iterator[str]:
 
 
 def playable_events(run_id: str, lines: Sequence[Line], unseal: Callable[[str], bytes] | None = None) -> list[Event]:
-    """Return the events of a record with which a run can be carried out again.
+    """Return the replayable events of a record.
 
     Args:
         run_id: The run.
@@ -183,7 +183,7 @@ def _reply(reply: HeardReply) -> dict[str, Any]:
 
 
 def _people(heard: Heard) -> dict[str, Any]:
-    """Return what people answered, by step or kind of question; an approval that took no time is a word."""
+    """Return the answers of people, by step or kind of question; an immediate approval is a word."""
     found: dict[str, list[dict[str, Any]]] = {}
     inside = {asked.question.id for call in heard.calls.values() for asked in call.questions}
     for id_, ends in heard.answers.items():
@@ -207,7 +207,7 @@ def _people(heard: Heard) -> dict[str, Any]:
 
 
 def _world(calls: Iterable[HeardCall], graph: LiveGraph) -> dict[str, Any]:
-    """Return the acts of each tool; the step is named where steps came to different ends."""
+    """Return the responses of each tool, with the step where steps had different results."""
     by_tool: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for call in calls:
         by_step = by_tool.setdefault(call.began.tool, {})
@@ -223,7 +223,7 @@ def _world(calls: Iterable[HeardCall], graph: LiveGraph) -> dict[str, Any]:
 
 
 def _act(call: HeardCall, graph: LiveGraph) -> dict[str, Any]:
-    """Return what came of a call, with the fields of an `Act`; of one that was stopped, that it takes for ever."""
+    """Return the result of a call as the fields of an `Act`; a cancelled call takes for ever."""
     if call.ended is None:
         return {"takes": FOREVER}
     outcome, tool = call.ended.outcome, graph.plan.toolbox[call.began.tool]
@@ -239,12 +239,12 @@ def _act(call: HeardCall, graph: LiveGraph) -> dict[str, Any]:
 
 
 def _short_list(found: list[Any]) -> Any:
-    """Return a list as a case may say it: one of one is what is in it."""
+    """Return a list in the short form of cases: its item, if it has one."""
     return found[0] if len(found) == 1 else found
 
 
 def _shortened(acts: Sequence[Any]) -> list[Any]:
-    """Return acts without those at the end that only repeat: the last one goes on."""
+    """Return responses without trailing repetitions: the last one repeats by itself."""
     kept = list(acts)
     while len(kept) > 1 and kept[-1] == kept[-2]:
         kept.pop()
@@ -274,7 +274,7 @@ def _expect(heard: Heard, graph: LiveGraph, replies: Sequence[Mapping[str, Any]]
 
 
 def _answer(graph: LiveGraph) -> dict[str, Any]:
-    """Return the answer; of one that is too long, a schema of what can be said of it in short."""
+    """Return the answer; for one that is too long, a short schema."""
     try:
         answer = answer_of(graph)
         is_short = len(to_json(encode(answer))) <= _MAX_ANSWER

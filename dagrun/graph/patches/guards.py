@@ -1,4 +1,4 @@
-"""Guards: checks by people before an effect, and those of them that a planner's patch would remove.
+"""Guards: checks by people before an effect, and the ones that a planner's patch would remove.
 
 A patch can make the rules of a run stricter, never looser. It is not refused for taking a guard away: a repair often
 has to replace a step that stands before a payment. The loss is noted with the call that it concerns, in the event of

@@ -1,4 +1,4 @@
-"""The declarations of the trust boundary: those of a policy (`boundary.py`) and those of a tool (`marks.py`).
+"""The declarations of the trust boundary: of a policy (`boundary.py`), and of a tool (`marks.py`).
 
 In: a `Flow` of a policy, marks of tools. Out: nothing; `dagrun.checks.flow` computes with them. A policy without a
 `Flow` has no trust boundary, and nothing is computed.

@@ -148,7 +148,7 @@ def _stand_of(graph: LiveGraph, history: History, *, is_alive: bool) -> RunState
 def changing_facts(
     graph: LiveGraph, history: History, figures: RunFigures, slots: Slots, at: float, *, is_alive: bool, owner: str
 ) -> dict[str, Any]:
-    """Return the facts about a run that may change while it goes on, without a look at every step.
+    """Return the variable facts of a running run, without reading every step.
 
     Args:
         graph: The state of the run.

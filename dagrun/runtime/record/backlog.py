@@ -76,7 +76,7 @@ class Backlog:
 
     @property
     def _may_not_wait(self) -> bool:
-        """Whether a planner or a person is at work on the run, and might change it meanwhile; or there is no task."""
+        """Whether a planner or a person may change the run at any time; or there is no task."""
         graph = self._graph
         return self._tasks is None or bool(graph.is_drafting or graph.triggers or graph.questions)
 

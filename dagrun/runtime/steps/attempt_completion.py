@@ -336,7 +336,7 @@ class AttemptCompletion:
 
     @staticmethod
     def _end_second(rare: OptionalAttemptState | None, *, is_recorded: bool) -> None:
-        """Tell the hedged call of an attempt, if there is one, that the attempt ends."""
+        """Notify the hedged call of an attempt, if there is one, of the attempt's end."""
         if rare is not None and rare.second is not None and rare.second.on_first_end is not None:
             rare.second.on_first_end(is_recorded)
 

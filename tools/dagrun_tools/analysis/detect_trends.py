@@ -55,7 +55,7 @@ class _SeriesLine:
 
 @tool(effect="pure", timeout=120)
 def detect_trends(context: ToolContext, data: Statistics, config: TrendConfig | None = None) -> Trends:
-    """Find the trend of the total and of each group, and the days or months that are far from what was to be expected.
+    """Find the trend of the total and of each group, and the days or months far from their expected values.
 
     Args:
         context: Of the call.

@@ -32,7 +32,7 @@ _FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
 
 
 class CodeRules(BaseModel):
-    """What the code of a plan may use. The host program sets the rules; a plan cannot change them.
+    """Limits for the code of a plan. The host program sets them; a plan cannot change them.
 
     Attributes:
         max_seconds: The time that it may take.
@@ -59,7 +59,7 @@ rules: ContextVar[CodeRules] = ContextVar("dagrun_tools.code.run_code.rules", de
 
 
 class CodeResult(TypedDict):
-    """What code has computed.
+    """The result of generated code.
 
     Attributes:
         result: The value of its variable ``result``; null if it sets none.
@@ -108,7 +108,7 @@ async def run_code(
 
 
 def why_unconfined() -> str:
-    """Say why code cannot be confined on this machine; an empty text if it can, as far as that is known before."""
+    """Return why code cannot be confined on this machine; an empty text if it can, as far as known."""
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
         return f"that needs Linux on x86-64, and this is {platform.system()} on {platform.machine()}"
     return "" if sys.executable else "this Python does not know its own program"
@@ -128,7 +128,7 @@ def _job(code: str, inputs: dict[str, Any], current: CodeRules) -> dict[str, Any
 
 
 async def _run(job: bytes, scratch: str, current: CodeRules) -> tuple[int | None, str, str]:
-    """Run the sandbox; return its exit code (`None` if it took too long), what it printed, and its errors."""
+    """Run the sandbox; return its exit code (`None` if it took too long), its output, and its errors."""
     command = [sys.executable, "-I", "-S", "-B", "-X", "utf8", str(_SCRIPT)]
     few = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     process = await anyio.open_process(

@@ -1,4 +1,4 @@
-"""``dagrun demo``, the command. What it shows is imported when it is called: the help page of dagrun lists it, too."""
+"""``dagrun demo``, the command. Its scenarios are imported when it is called: the help page lists it, too."""
 
 from __future__ import annotations
 

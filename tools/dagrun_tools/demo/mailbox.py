@@ -47,7 +47,7 @@ _ORDER: Final = re.compile(r"send the mail (\w+) to (\S+@\S*\w)")
 
 
 class ObedientPlanner:
-    """Repairs what has failed, and does whatever a text that it is shown tells it to, as a model may."""
+    """Repairs a failed step, and follows every instruction in the texts that it sees, as a model may."""
 
     async def revise(self, brief: Brief) -> Patch | None:
         """Return a patch."""
@@ -70,7 +70,7 @@ class ObedientPlanner:
 
 
 class Story(StepLines):
-    """Tells how the run goes on, and keeps what was refused and asked.
+    """Prints the progress of the run, and stores refusals and questions.
 
     Attributes:
         refused: What was refused, in sentences.
@@ -85,7 +85,7 @@ class Story(StepLines):
         self.answers: dict[str, Answer | None] = {}
 
     def on_event(self, event: Event) -> None:
-        """Tell of an event."""
+        """Print an event."""
         match event:
             case Spliced():
                 super().on_event(event)
@@ -106,7 +106,7 @@ class Story(StepLines):
 
 
 async def stand_in(question: Question) -> Answer:
-    """Say yes where nobody sits at a terminal; the demo would wait for ever."""
+    """Approve without a terminal; else the demo would wait for ever."""
     return Answer("approve", by="the demo, for nobody sits at a terminal")
 
 
@@ -117,7 +117,7 @@ def servers(sent: Path) -> dict[str, Any]:
 
 
 def run_mailbox(output: Path, *, has_boundary: bool = True) -> tuple[Executed, Story]:
-    """Run the plan with the mailbox, and tell how it goes.
+    """Run the plan with the mailbox, and print its progress.
 
     Args:
         output: The folder for files; it is made if needed.

@@ -88,7 +88,7 @@ async def read_mail(id: str) -> Mail:
 
 
 async def open_attachment(mail: str, name: str, format: str = "pdf") -> str:
-    """Return what an attachment says, in one of the formats that it has."""
+    """Return the text of an attachment, in one of its formats."""
     await anyio.sleep(LATENCY)
     if format != "text":
         raise ToolError(f"{name} of {mail} cannot be had as {format}; it has the format text")

@@ -69,7 +69,7 @@ def _repair(brief: Brief, trigger: Trigger) -> Patch | None:
 
 
 def _source_of(step: Step, brief: Brief) -> str | None:
-    """Return the step that the table comes from, if the columns of its output are known."""
+    """Return the step that the table is read from, if the columns of its output are known."""
     data = step.args.get("data")
     source = data[2:-1] if isinstance(data, str) and data.startswith("${") and data.endswith("}") else ""
     known = brief.results.get(source)

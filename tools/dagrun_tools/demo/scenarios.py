@@ -1,4 +1,4 @@
-"""The scenarios of ``dagrun demo``: a plan on real data, run in parallel and once more step by step, to compare."""
+"""The scenarios of ``dagrun demo``: a plan on real data, run in parallel and then step by step, to compare."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dagrun_tools.reports.drawing import prepare
 
 
 def show_scenario(output: Path, scenario: str, *, as_json: bool) -> int:
-    """Run a scenario of the demo, and print what there is to see.
+    """Run a scenario of the demo, and print its results.
 
     Args:
         output: The folder of its files.

@@ -36,7 +36,7 @@ rules: ContextVar[FileRules] = ContextVar("dagrun_tools.files.file_tools.rules",
 
 
 class FileRead(TypedDict):
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
         path: As it was asked for.

@@ -24,5 +24,5 @@ def announced(context: ToolContext, endings: Iterable[str]) -> str:
 
 
 def slug(text: str, otherwise: str = "chart") -> str:
-    """Return a file name without an ending that is made of *text*; *otherwise* if nothing of it can be in one."""
+    """Return a file name made from *text*, without an ending; *otherwise* if no part of it is usable."""
     return re.sub(r"[^a-z0-9]+", "_", text.casefold()).strip("_")[:60] or otherwise

@@ -118,7 +118,7 @@ def _relative(anomaly: Anomaly) -> str:
 
 
 def recommendations(stats: Statistics | None, trends: Trends | None) -> list[str]:
-    """Return what to look at next; each recommendation follows from a figure in the report."""
+    """Return the recommended next checks; each follows from a figure in the report."""
     points: list[str] = []
     if trends is not None:
         points += _about_anomalies(weightiest(trends.anomalies))

@@ -47,7 +47,7 @@ def to_markdown(document: Document, folder: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Escape *text*, so that Markdown shows it as it is, also in a cell of a table."""
+    """Escape *text* for literal display in Markdown, also in a cell of a table."""
     flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     safe = _LINKS.sub(lambda match: f"\\{match.group()}", _SPECIAL.sub(r"\\\1", flat))
     return _STARTS.sub(r"\1\\\2", safe)
@@ -140,7 +140,7 @@ def to_html(document: Document, picture: Callable[[Chart], tuple[str, bytes]]) -
 
 
 def escape_html(text: str) -> str:
-    """Escape *text*, so that HTML shows it as it is, also inside an attribute."""
+    """Escape *text* for literal display in HTML, also inside an attribute."""
     return html.escape("".join(c if c.isprintable() else " " for c in text), quote=True)
 
 

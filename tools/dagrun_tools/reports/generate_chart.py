@@ -86,7 +86,7 @@ def generate_chart(
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is drawn of which statistics; see `generate_chart`."""
+    """The statistic and the kind of a chart; see `generate_chart`."""
 
     stats: Statistics | None
     show: Show

@@ -19,7 +19,7 @@ Names = str | list[str]
 
 
 class CleanOptions(BaseModel):
-    """What `clean_data` does; the names may also be written like ``remove_nulls``."""
+    """The options of `clean_data`; the names may also be written like ``remove_nulls``."""
 
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
 

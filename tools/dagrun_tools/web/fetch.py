@@ -20,7 +20,7 @@ Params: TypeAlias = dict[str, str | int | float | bool]
 
 
 class Fetched(TypedDict):
-    """What a server gave.
+    """The answer of a server.
 
     Attributes:
         url: Where it came from in the end.

@@ -96,7 +96,7 @@ def read_url(url: str, rules: NetworkRules, params: Mapping[str, Any] | None = N
 async def follow(
     transport: httpx.AsyncBaseTransport, url: httpx.URL, headers: Mapping[str, str], rules: NetworkRules
 ) -> ServerAnswer:
-    """Get *url* by *transport*, and follow redirects; the errors are those of `get`."""
+    """Get *url* by *transport*, and follow redirects; the errors are as for `get`."""
     for _ in range(rules.max_redirects + 1):
         request = httpx.Request("GET", url, headers={**_DEFAULTS, **headers, "accept-encoding": "identity"})
         response = await transport.handle_async_request(request)

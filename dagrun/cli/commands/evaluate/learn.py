@@ -94,7 +94,7 @@ def _planned_runs(records: Records, since: float | None) -> tuple[list[PlannedRu
 
 @dataclass(slots=True)
 class _Written:
-    """The files that were written, by the names of the routes, why a route has no golden task, and what is odd there.
+    """The files written for routes, the reasons for missing golden tasks, and conflicts.
 
     Attributes:
         routes: The files of routes.
@@ -131,7 +131,7 @@ def _write(folder: Path, learned: Learned, records: Records, *, is_forced: bool)
 
 
 def _conflicts_in(folder: Path) -> list[str]:
-    """Return what whoever loads the folder will be told: other files may have been in it."""
+    """Return the conflicts that loading the folder will report: other files may have been in it."""
     from dagrun.planners.route_files import conflicts_of, routes_in
 
     try:
@@ -143,7 +143,7 @@ def _conflicts_in(folder: Path) -> list[str]:
 def _write_case(
     route: RouteFile, runs: Sequence[PlannedRun], route_path: Path, records: Records, written: _Written
 ) -> None:
-    """Write the golden task of a route, made of the latest run that can be played with stand-ins."""
+    """Write the golden task of a route, from the latest run that can be played with stubs."""
     from dagrun.evaluate.learning.route_cases import NoCase, route_case
     from dagrun.evaluate.replay.recorded_case import playable_events
 
