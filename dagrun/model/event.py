@@ -480,7 +480,7 @@ class Gap(Event):
 
 @dataclass(slots=True, repr=False)
 class Hedged(Event):
-    """A call takes longer than most calls of its tool, so a second call is made beside it.
+    """A call takes longer than most calls of its tool, so a hedged call is made in parallel.
 
     Attributes:
         step: The id of the step.
@@ -495,7 +495,7 @@ class Hedged(Event):
 
 @dataclass(slots=True, repr=False)
 class HedgeEnded(Event):
-    """The second call of an attempt has ended, or is stopped because the first call has ended.
+    """The hedged call of an attempt has ended, or is stopped because the first call has ended.
 
     Attributes:
         step: The id of the step.

@@ -88,7 +88,7 @@ class Step(TerseModel):
     tool: str = Field(description="The name of a tool in the toolbox.")
     args: dict[str, Any] = Field(
         default_factory=dict,
-        description='Arguments. "${load.rows[0]}" or {"$step": "load", "path": "rows[0]"} stands for the output of a '
+        description='Arguments. "${load.rows[0]}" or {"$step": "load", "path": "rows[0]"} refers to the output of a '
         "step, its path a text or a list; '$${' writes a literal '${', and the key \"$$step\" a literal \"$step\".",
     )
     depends_on: Names = Field(default=(), description="Steps to wait for; a reference implies its dependency.")
@@ -96,7 +96,7 @@ class Step(TerseModel):
     expected_output: str = Field(default="", description="The expected output, for people and critics.")
     when: Condition | None = Field(default=None, description="Run only if this holds; else the step is skipped.")
     for_each: str | dict[str, Any] | list[Any] | None = Field(
-        default=None, description='Run once per element of this list; "${item}" in args stands for the element.'
+        default=None, description='Run once per element of this list; "${item}" in args is the element.'
     )
     max_parallel: int | None = Field(default=None, ge=1, description="Elements of for_each that run at once.")
     success: Condition | None = Field(default=None, description="Must hold of the output (refer to the own id).")

@@ -32,7 +32,7 @@ class ApprovalRule(TerseModel):
         why: The reason that is shown to the person.
         checklist: Points that must be ticked for a yes.
         answer_within: Seconds until the default answer counts; `None` for the value of the policy.
-        default_answer: The default answer; `None` for that of the policy.
+        default_answer: The default answer; `None` for the policy's.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
@@ -76,7 +76,7 @@ _GONE: Final = ("primary_metric", "guardrail_metric")
 
 
 class HedgeRule(TerseModel):
-    """When a slow call is hedged: a second call starts beside it, the first success counts, the other call is stopped.
+    """When a slow call is hedged: another call starts in parallel, the first success counts, the other call is stopped.
 
     A call is hedged only if all of this holds:
 
@@ -140,23 +140,23 @@ class Policy(TerseModel):
             its tool; only tools that are declared to return an `Artifact` or something else (``list[int] | Artifact``)
             may return so much.
         max_seconds: The duration of the whole run, to the end of its last attempt, without the time in which it only
-            waits for people: a question is open, and nothing else goes on.
+            waits for people: a question is open, and nothing else runs.
         max_attempts: Calls of tools in the whole run.
         max_calls_by_tool: Calls of one tool in the whole run, by tool.
         max_tokens: Tokens of the whole run.
         max_cost: Cost of the whole run, in the currency that tools report.
         max_replans: Requests to the planner that may change the plan, in the whole run.
-        max_replans_per_step: Requests to the planner because of one step and of what the planner has put in for it, so
-            that one part of the plan cannot use up what others need. Elements count for their ``for_each``, and a
+        max_replans_per_step: Requests to the planner about one step and its substitutes, so that one part of the plan
+            cannot use up the requests of others. Elements count for their ``for_each``, and a
             request about several steps counts for each.
         max_planner_calls: Calls of the planner, including repairs of refused patches.
         max_edits: Edits of one patch.
         warn_at: The part of a ceiling at which optional steps are dropped and replanning stops; `None` for never.
         timeout: The duration of an attempt, unless the step or the tool sets a shorter one.
-        grace: The seconds in which code that was told to stop may clean up: it is cancelled once, and at every await
+        grace: The seconds in which cancelled code may clean up: it is cancelled once, and at every await
             when they are over. A step that still runs then is abandoned. 1 by default; 0 leaves no time to clean up.
         retry: How often, and when, a step is tried again.
-        hedge: When a slow call gets a second call beside it; `None` for never.
+        hedge: When a slow call is hedged; `None` for never.
         replan_on: The reasons for which the planner is asked at all.
         planner_timeout: The duration of one call of the planner.
         critic_timeout: The duration of one review of a critic.
@@ -165,7 +165,7 @@ class Policy(TerseModel):
             or were surprising, what critics said, and how earlier requests ended. ``full``: also the content of
             results.
         max_brief_bytes: Bytes of one result in a full brief.
-        approve: Calls that a person must agree to, in addition to those of tools with ``needs_approval``.
+        approve: Calls that a person must approve, in addition to tools with ``needs_approval``.
         min_confidence: A step with an effect and with less confidence than this needs a person; so does a plan or a
             patch whose planner has less confidence in it, and an answer that is made of outputs to which their tools or
             critics gave less. A model's plan or patch that gives no confidence needs a person if it has effects.
@@ -174,14 +174,14 @@ class Policy(TerseModel):
         freeze_plan: Whether patches of a planner may drop and repeat calls of the first plan, and add no other. A call
             with an effect is made once, behind all that stood before it, and nothing runs before the first plan is
             whole. The host changes its plan as it wants.
-        unknown_tools: What follows when a planner asks for a tool that the run does not have or does not allow:
-            ``refuse`` (the answer is refused, and the planner is asked once more), or ``escalate`` (the run is handed
-            to people, because it lacks something that only they can add).
+        unknown_tools: The reaction when a planner asks for a tool that the run does not have or does not allow:
+            ``refuse`` (the answer is refused, and the planner is asked again), or ``escalate`` (to people, who alone
+            can add a tool).
         approve_output: Whether a person must agree before the run returns its answer.
         answer_within: How long a question stays open before the default answer counts.
-        default_answer: The answer that counts when nobody has answered in time.
+        default_answer: The answer that counts when there is none in time.
         max_pending: Questions that are open at once.
-        last_resort: What follows when a step has failed for good and nobody could help: ``skip`` the steps that depend
+        last_resort: The reaction to a final failure without help: ``skip`` the steps that depend
             on it, or ``escalate`` the run to people.
         max_stuck_threads: Threads that did not stop when told to; with more of them, plain functions are refused.
         max_threads: Worker threads for plain functions.
@@ -197,9 +197,9 @@ class Policy(TerseModel):
         unrecorded: Tools whose outputs are not written to the journal. When the run is resumed, those of them that only
             look are called again; steps that need the output of another one are skipped.
         release_outputs: Whether outputs that are texts, lists or objects are dropped from memory as soon as no step of
-            the plan can read them any more, unless they are part of the run's answer. Journals keep them.
-        flow: The trust boundary: whose data may become which argument of which tool; `None` for no boundary, so that
-            nothing is computed.
+            the plan can read them, unless they are part of the run's answer. Journals keep them.
+        flow: The trust boundary: the sources that each argument accepts; `None` for no boundary, so that nothing is
+            computed.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)

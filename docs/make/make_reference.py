@@ -135,7 +135,7 @@ KINDS: Final[Mapping[str, str]] = {
     "DR4": "Patches: edits of a plan that is running",
     "DR5": "The trust boundary",
     "DR8": "Tools: what `dagrun tools check` finds",
-    "DR9": "Advice: the plan runs all the same",
+    "DR9": "Advice: the plan runs anyway",
 }
 
 
@@ -145,7 +145,7 @@ def _problems() -> str:
         NOTE,
         "`dagrun check`, `dagrun.check` and `PlanRefused.problems` name every problem of a plan or a patch at once, "
         "each with a code, a place (`steps[2].args.rows`) and a sentence. A code keeps its meaning from release to "
-        "release; the words in braces are filled in. Planners are told the same sentences.",
+        "release; the words in braces are filled in. Planners get the same sentences.",
     ]
     for kind, title in KINDS.items():
         rows = [
@@ -165,7 +165,7 @@ def _plan_format() -> str:
         "# The format of plans",
         NOTE,
         "A plan is one object, as JSON, as YAML, or as `dagrun.Plan`. `dagrun schema` prints its JSON Schema. "
-        '`"${load}"` stands for the output of the step `load`, `"${load.rows[0]}"` for a part of it, `"${input.path}"` '
+        '`"${load}"` refers to the output of the step `load`, `"${load.rows[0]}"` for a part of it, `"${input.path}"` '
         'for an input of the run; inside a longer text, a reference stands for its text. The object `{"$step": "load", '
         '"path": "rows[0]"}` says the same, with a path that may be a list: `["rows", 0]`. `$${` writes a literal `${`,'
         ' and the key `"$$step"` a literal `"$step"`.',
@@ -190,7 +190,7 @@ def _policy() -> str:
     parts = [
         "# The policy",
         NOTE,
-        "What a run may do: `policy=dagrun.Policy(…)` in code, a TOML file with the same names in "
+        "The limits and rules of a run: `policy=dagrun.Policy(…)` in code, a TOML file with the same names in "
         "`dagrun run --policy FILE`. Tables of the file are mappings and rules: `[max_running_by_tool]`, `[retry]`, "
         "`[hedge]`, `[[approve]]`.",
     ]

@@ -46,7 +46,7 @@ class Settings:
         runs: The folder of the records of runs.
         journal: The database of the records of runs, instead of a folder: ``postgresql://user@host/database``.
         artifacts: The folder for the files of runs whose records are in a database, shared by all that carry out runs.
-        durability: What a record survives once the run relies on it: the end of the process, or a power cut.
+        durability: The failure that a record survives: the end of the process, or a power cut.
         expires_after: Days after which the record of a run may be deleted.
         secrets: Sources of secrets: ``NAME=env:VARIABLE``, ``NAME=file:PATH``, or ``NAME`` for the variable ``NAME``.
         planner: The planner: openai, anthropic, stepwise, ensemble, person, or ``module:name``; or several with commas

@@ -80,7 +80,7 @@ class Flow(TerseModel):
         guard: Rules about arguments, in addition to what tools say.
         endorse: The tools whose answers the host vouches for.
         unless: A function of the host that is called before a person is asked, and returns whether the call may be made
-            without; a failure of it counts as no. It is on no record, so a run that is resumed needs it anew.
+            without; a failure of it counts as no. It is on no record, so pass it again when a run is resumed.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)

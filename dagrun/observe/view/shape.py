@@ -93,7 +93,7 @@ class RunFacts(TypedDict):
 
 
 class HedgeView(TypedDict):
-    """The second call of an attempt."""
+    """The hedged call of an attempt."""
 
     started: float
     ended: float | None
@@ -204,7 +204,7 @@ class RevisionView(TypedDict):
 class PlannerCallView(TypedDict):
     """One call of the planner; `prompt` is the version of its words.
 
-    Of a ladder: `planner` is the one that was asked, `handed_on` why the next one is.
+    In a fallback chain, `planner` is the one that was asked, and `handed_on` the reason to ask the next one.
     """
 
     seconds: float
@@ -274,7 +274,7 @@ class LeftOut(TypedDict):
 class RunView(TypedDict):
     """A run, as of the record `seq`, `at` seconds after its start.
 
-    `path` is the critical path as it really went: the steps, each of which was made ready by the one before it.
+    `path` is the critical path as it happened: the steps, each of which was made ready by the one before it.
     `path_gaps` are the waits on it: reason, seconds, and the step that waited. `graph` changes when boxes or edges do.
     `source` names what the view was made from, if not a run: ``plan``.
     """
