@@ -57,7 +57,7 @@ def needed(plan: CheckedStep, fan: Node) -> frozenset[int] | None:
         Their indices; `EACH` for a for_each over all of them, and for a stream; `None` if the step needs the list as a
         whole, or nothing but the end of *fan*.
     """
-    if fan.plan.pauses_after or plan.waits_for_all or fan.id in plan.gates or fan.id not in plan.value_sources:
+    if fan.plan.pauses_after or plan.waits_for_all or fan.id not in plan.value_sources:
         return None
     if plan.stream == fan.id:
         return EACH if _gives_plain_json(fan.plan) else None
