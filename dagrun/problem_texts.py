@@ -160,7 +160,7 @@ SENTENCES: Mapping[str, str] = {
     "DR990": "there are more problems of {code}; only the first {limit} are listed",
 }
 
-# The fix for a finding of `dagrun tools check`, by its code.
+# The fix for a finding of `dagrun tools --check`, by its code.
 MENDS: Mapping[str, str] = {
     "DR801": "name it after what it does and to what, such as load_invoices",
     "DR802": "make one tool for each job, so that each step of a plan names its job",

@@ -131,7 +131,7 @@ def _broken(name: str, target: str, error: Exception) -> click.Command:
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "new": ("dagrun.cli.commands.new:new", "Make a project to start from: tools, a plan, a policy, tests."),
     "do": ("dagrun.cli.commands.do:do", "Let a planner write a plan for a goal, and run it."),
-    "plan": ("dagrun.cli.commands.plan:plan", "Let a planner write a plan for a goal, and run nothing."),
+    "plan": ("dagrun.cli.commands.plan:plan", "Let a planner write a plan for a goal, or show its prompt."),
     "run": ("dagrun.cli.commands.run:run", "Check a plan and run it."),
     "resume": ("dagrun.cli.commands.resume:resume", "Resume a run that was interrupted, killed, or waits."),
     "retry": ("dagrun.cli.commands.resume:retry", "Run the failed part of a run again."),
@@ -152,9 +152,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "prune": ("dagrun.cli.commands.prune:prune", "Delete records that have expired."),
     "check": ("dagrun.cli.commands.check:check", "List all problems of a plan."),
     "show": ("dagrun.cli.commands.show:show", "Draw a plan as text, a picture or a page."),
-    "tools": ("dagrun.cli.commands.tools:tools", "List the tools, or check how they are declared."),
-    "prompt": ("dagrun.cli.commands.plan:prompt", "Print the prompt that a planner sends to its model."),
-    "schema": ("dagrun.cli.commands.tools:schema", "Print the JSON Schema of plans or of events."),
+    "tools": ("dagrun.cli.commands.tools:tools", "List the tools, show one, or check how they are declared."),
+    "schema": ("dagrun.cli.commands.tools:schema", "Print the JSON Schema of plans, events and other files."),
     "eval": ("dagrun.cli.commands.evaluate.eval:evaluate", "Run golden tasks, and report what differs."),
     "compare": (
         "dagrun.cli.commands.evaluate.eval:compare",
@@ -178,12 +177,18 @@ OLD_NAMES: Final[Mapping[str, str]] = {
     "journal verify --all": "runs --verify",
     "journal verify": "runs --verify",
     "journal": "runs --verify",
+    "prompt": "plan --show-prompt",
+    "tools list": "tools",
+    "tools show": "tools",
+    "tools check": "tools --check",
+    "mcp check": "mcp pin --check",
+    "config distrust": "config trust --undo",
 }
 
 # The headings of the help page, each with its commands; what no heading has comes last.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Plans": ("run", "check", "show", "eval", "compare", "sim", "bench"),
-    "Goals": ("do", "plan", "prompt"),
+    "Goals": ("do", "plan"),
     "Running and waiting runs": ("resume", "retry", "answer", "stop", "serve"),
     "Runs for workers": ("submit", "worker"),
     "Records": ("runs", "inspect", "report", "metrics", "learn", "prune"),

@@ -15,17 +15,16 @@ from dagrun.cli.options import OptionRow, change_directory, complete_run, refuse
 
 RUNNING: Final = "run do resume retry"
 PLANNED: Final = f"{RUNNING} submit worker plan eval.run compare"
-TOOLS: Final = "tools.list tools.show tools.check schema.toolset mcp.serve"
-TOOLED: Final = f"{PLANNED} {TOOLS} check show bench sim prompt eval.from"
+TOOLS: Final = "tools schema mcp.serve"
+TOOLED: Final = f"{PLANNED} {TOOLS} check show bench sim eval.from"
 LIMITED: Final = f"{RUNNING} submit bench sim mcp.serve"
-PINNED: Final = "mcp.pin mcp.check"
 LEFT: Final = "answer stop"
 QUEUED: Final = "submit worker"
 OF_ONE_RUN: Final = f"{LEFT} inspect eval.from"
 OF_RUNS: Final = f"{OF_ONE_RUN} runs report metrics learn prune serve sim mcp.serve"
 PRINTING: Final = (
-    f"{RUNNING} {LEFT} submit plan prompt check bench sim runs inspect report"
-    " metrics learn prune eval.run eval.from compare tools.list tools.show tools.check mcp.check config.show"
+    f"{RUNNING} {LEFT} submit plan check bench sim runs inspect report"
+    " metrics learn prune eval.run eval.from compare tools mcp.pin config.show"
 )
 
 _COUNT: Final = click.IntRange(min=1)
@@ -40,17 +39,20 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
     *rows_of("run check show bench sim", row("PLAN", "plan")),
     *rows_of("submit", row("[PLAN]", "plan"),
         row("--goal TEXT", "goal", "A goal in words; a planner of the worker writes its plan.")),
-    *rows_of("do plan", row("GOAL", "goal")),
-    *rows_of("prompt", row("[GOAL]", "goal", default="(the goal, in words)")),
+    *rows_of("do", row("GOAL", "goal")),
+    *rows_of("plan", row("[GOAL]", "goal")),
     *rows_of(f"resume retry {OF_ONE_RUN}", row("RUN", "run", shell_complete=complete_run)),
     *rows_of("answer stop inspect", row("[STEP]", "step")),
     *rows_of("answer", row("[VALUE]...", "values")),
     *rows_of("report", row("RUN", "source", shell_complete=complete_run)),
     *rows_of("runs prune", row("[RUN]...", "run_ids", shell_complete=complete_run)),
     *rows_of("eval.run compare", row("PATH...", "paths", type=_THERE)),
-    *rows_of("new tools.show", row("NAME", "name")),
-    *rows_of("tools.check", row("[NAME]...", "names")),
-    *rows_of("config.trust config.distrust", row("[FILE]", "file", type=_FILE_THERE)),
+    *rows_of("new", row("NAME", "name")),
+    *rows_of("tools", row("[NAME]...", "names")),
+    *rows_of("schema", row("[KIND]", "kind", default="plan", metavar="[plan|view|toolset|eval|events]",
+        type=click.Choice(["plan", "view", "toolset", "eval", "events"]))),
+    *rows_of("config.trust", row("[FILE]", "file", type=_FILE_THERE),
+        row("--undo", "undo", "Trust it no longer.")),
     *rows_of("completion", row("SHELL", "shell", type=click.Choice(["bash", "zsh", "fish"]), metavar=None)),
 
     # Tools, inputs and limits ----------------------------------------------------------------------------------------
@@ -63,7 +65,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
         row("--include PATTERN", "include",
             "The operations of --openapi that are wanted: names such as 'repos_*', or tag:NAME.", multiple=True),
         row("--openapi-url URL", "openapi_url", "The address of the service of --openapi, if its document says none.")),
-    *rows_of(f"{PINNED} | {TOOLED}",
+    *rows_of(f"mcp.pin | {TOOLED}",
         row("--mcp FILE", "mcp_files",
             "A file of MCP servers, as Claude, Cursor and VS Code read it. Rules for one: [mcp.SERVER] of dagrun.toml.",
             multiple=True),
@@ -71,13 +73,13 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
             "Hold tools of MCP servers to this lock file, which dagrun mcp pin writes.")),
     *rows_of(f"| {RUNNING} worker mcp.serve", row("--deps MODULE:NAME", "deps",
         "The objects that tools get by type, such as clients: a function that returns them, or a context manager.")),
-    *rows_of("run do submit plan prompt check bench sim", row("-i, --input K=V", "inputs",
+    *rows_of("run do submit plan check bench sim", row("-i, --input K=V", "inputs",
         "The value of ${input.K}: JSON, or else a text; K=@FILE for the contents of a file.", multiple=True)),
-    *rows_of(f"{PINNED} | {RUNNING} submit worker plan check sim {TOOLS}", row("--secret NAME=env:VARIABLE", "secrets",
+    *rows_of(f"mcp.pin | {RUNNING} submit worker plan check sim {TOOLS}", row("--secret NAME=env:VARIABLE", "secrets",
         'A secret for tools that take one; plans refer to it by {"$secret": "NAME"}. It is read from a variable, or by'
         " NAME=file:PATH from a file that only you may read; NAME alone is short for the variable of that name. Its"
         " value is never shown.", multiple=True)),
-    *rows_of(f"{LIMITED} plan prompt check", row("--policy FILE", "policy", "A TOML file with the limits of the run.")),
+    *rows_of(f"{LIMITED} plan check", row("--policy FILE", "policy", "A TOML file with the limits of the run.")),
     *rows_of("worker", row("--policy FILE", "policy",
         "A TOML file with the settings of tools ([tools]). The limits of a run are those that it was submitted with.")),
     *rows_of("eval.run", row("--policy FILE", "policy",
@@ -107,7 +109,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
         row("--max-output-tokens N", "max_output_tokens", "The longest answer, in tokens.", type=_COUNT),
         row("--api-key, --apikey, --key", "api_key", hidden=True, is_eager=True, expose_value=False, is_flag=False,
             flag_value="", callback=refuse_key)),
-    *rows_of(f"prompt | {PLANNED}", row("--dialect [json|lean|compiler|calls]", "dialect",
+    *rows_of(f"| {PLANNED}", row("--dialect [json|lean|compiler|calls]", "dialect",
         "How the model writes plans: as JSON; as JSON with calls alone; as numbered calls; or as numbered calls by a"
         " short prompt, for models below two billion parameters.  [default: json]")),
     *rows_of(f"| {RUNNING} submit worker",
@@ -172,7 +174,8 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
         row("--suspend", "suspend", "Let dagrun resume resume the run later; without it, the run ends."),
         row("--reason TEXT", "reason", "The reason, for the record.", default="")),
     *rows_of(LEFT, row("--by NAME", "by", "Your name, for the record.  [default: your login name]")),
-    *rows_of("mcp.pin", row("--yes", "is_sure", "Write without asking.")),
+    *rows_of("mcp.pin", row("--yes", "is_sure", "Write without asking."),
+        row("--check", "check", "Compare with the lock file, show what differs, and write nothing.")),
     *rows_of("check",
         row("--strict", "strict", "Refuse the plan for advice, too."),
         row("--flow", "flow", "Show whose data gets into which guarded argument: the trust boundary."),
@@ -182,11 +185,13 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
             "The form of the drawing; json is the plan as dagrun has read it."
             "  [default: by the ending of FILE, or tree]"),
         row("-o, --output FILE", "file", "The file.  [default: stdout]")),
-    *rows_of("prompt",
+    *rows_of("plan",
+        row("--show-prompt", "show_prompt", "Print the prompt that the planner sends to its model, and ask no model."),
         row("--kind [first|repair|replan|next]", "kind",
-            "The prompt for the first plan; for a repair, after the plan was refused; for a change of a running plan;"
-            " for the next step of the planner stepwise.", default="first", show_default=True),
-        row("--texts", "texts", "Print the texts that prompts are made of, to replace them in dagrun.toml.")),
+            "With --show-prompt: that for the first plan; for a repair, after the plan was refused; for a change of a"
+            " running plan; for the next step of the planner stepwise.  [default: first]"),
+        row("--texts", "texts",
+            "With --show-prompt: the texts that prompts are made of, to replace them in dagrun.toml.")),
     *rows_of("runs", row("--standing NAMES", "standing",
         "List only runs that are queued, running, waiting, ended or stuck; several with commas.", default=""),
         row("--verify", "verify", "Check the records: that none was changed, and none is missing.")),
@@ -275,7 +280,8 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
             "Values of a field of the policy, to compare: numbers, on, off, none. Every combination is simulated.",
             multiple=True)),
     *rows_of("bench sim", row("--plot FILE", "plot", "Draw the figures: .png, .svg or .pdf.")),
-    *rows_of("tools.check", row("--ignore CODE", "ignored", "Leave out findings of this code.", multiple=True)),
+    *rows_of("tools", row("--check", "check", "Report tools that are hard to choose or unsafe to call."),
+        row("--ignore CODE", "ignored", "Leave out findings of this code.", multiple=True)),
     *rows_of("mcp.serve",
         row("--plans DIR", "plans",
             "Offer each plan of DIR (.json, .yaml) as a tool. Without it: check_plan, run_plan.", type=_DIR_THERE),

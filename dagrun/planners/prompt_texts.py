@@ -274,7 +274,7 @@ class Wording:
     Attributes:
         instructions: What the host says of its world and of good plans, in its own words.
         constraints: What every plan must keep, a sentence each.
-        prompts: Texts in place of those of `TEXTS`, by name; ``dagrun prompt --texts`` prints them.
+        prompts: Texts in place of those of `TEXTS`, by name; ``dagrun plan --show-prompt --texts`` prints them.
         examples: Goals and good answers.
         today: The date that the model is told; `None` for the day of the request.
 

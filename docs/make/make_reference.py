@@ -42,7 +42,7 @@ BEGIN: Final = "<!-- drawn by `make reference`; change the tables in the code, n
 END: Final = "<!-- end of the drawing -->"
 NOTE: Final = "<!-- made by `make reference`; change the code, not this page -->"
 
-GOALS: Final = ("do", "plan", "prompt")
+GOALS: Final = ("do", "plan")
 WAITING: Final = ("resume", "retry", "answer")
 QUEUED: Final = ("submit", "worker")
 STOPPING: Final = ("stop",)
@@ -134,7 +134,7 @@ KINDS: Final[Mapping[str, str]] = {
     "DR3": "References and conditions",
     "DR4": "Patches: edits of a plan that is running",
     "DR5": "The trust boundary",
-    "DR8": "Tools: what `dagrun tools check` finds",
+    "DR8": "Tools: what `dagrun tools --check` finds",
     "DR9": "Advice: the plan runs anyway",
 }
 
@@ -233,7 +233,7 @@ def _settings() -> str:
         "has it counts. `dagrun config` shows each setting and where it comes from. Library code reads none of them.",
         "A project's file may have come with a checkout. Tools, services, planners, addresses, secrets, prices, "
         "a folder of runs, and a policy that does more than set limits are used from it only after `dagrun config "
-        "trust`; changed content asks again, and `dagrun config distrust` takes the yes back.",
+        "trust`; changed content asks again, and `dagrun config trust --undo` takes the yes back.",
         "## Settings",
         _table(("setting", "variable", "default", "meaning"), rows),
         "## Other variables",

@@ -185,10 +185,10 @@ def test_tools_are_checked(shell: Shell) -> None:
     shell.file("good_ones.py", GOOD)
     shell.file("bad_ones.py", GOOD + "\n@dagrun.tool\ndef process(data):\n    pass\n")
 
-    good = shell("tools", "check", "--tools", "good_ones")
+    good = shell("tools", "--check", "--tools", "good_ones")
     assert (good.code, good.out) == (0, "1 tool, nothing to say\n")
 
-    bad = shell("tools", "check", "--tools", "bad_ones")
+    bad = shell("tools", "--check", "--tools", "bad_ones")
     assert bad.code == 1
     assert (
         "\nprocess\n  DR801  the name process would fit any tool\n         fix: name it after what it does" in bad.out
@@ -196,33 +196,33 @@ def test_tools_are_checked(shell: Shell) -> None:
     assert "find_price" not in bad.out
 
     codes = ["DR801", "DR803", "DR805", "DR807", "DR808", "DR809", "DR810", "DR811", "DR812", "DR813"]
-    found = shell("tools", "check", "process", "--tools", "bad_ones", "--json").json
+    found = shell("tools", "--check", "process", "--tools", "bad_ones", "--json").json
     assert [each["code"] for each in found["findings"]] == codes
     assert all(each["fix"] and each["message"] and each["path"] == "process" for each in found["findings"])
     ignored = [part for code in codes for part in ("--ignore", code)]
-    assert shell("tools", "check", "--tools", "bad_ones", *ignored).code == 0
+    assert shell("tools", "--check", "--tools", "bad_ones", *ignored).code == 0
 
-    wrong = shell("tools", "check", "--tools", "good_ones", "--ignore", "DR1")
+    wrong = shell("tools", "--check", "--tools", "good_ones", "--ignore", "DR1")
     assert (wrong.code, "--ignore DR1: there is no such code" in wrong.err) == (2, True)
 
 
 def test_tools_are_listed_and_shown(shell: Shell) -> None:
-    listed = shell("tools", "list", *TOOLS)
-    shown = shell("tools", "show", "add", *TOOLS)
+    listed = shell("tools", *TOOLS)
+    shown = shell("tools", "add", *TOOLS)
 
     assert ["add", "pure", "coroutine", "Add", "two", "numbers."] in [line.split() for line in listed.out.splitlines()]
     assert [line.split() for line in shown.out.splitlines()[-2:]] == [
         ["a", "integer", "required", "The", "first."],
         ["b", "integer", "default", "1", "The", "second."],
     ]
-    assert shell("tools", "show", "add", *TOOLS, "--json").json["arguments"]["required"] == ["a"]
+    assert shell("tools", "add", *TOOLS, "--json").json["arguments"]["required"] == ["a"]
 
 
 def test_tools_of_installed_packages_are_listed(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     points = EntryPoints([EntryPoint("mine", "cli_tools", "dagrun.tools")])
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **filters: points.select(**filters))
 
-    assert "needs_a_person" in shell("tools", "list").out
+    assert "needs_a_person" in shell("tools").out
 
 
 def test_schemas_are_json(shell: Shell) -> None:

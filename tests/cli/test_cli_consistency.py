@@ -130,3 +130,23 @@ def test_pages_fit_any_width(columns: str, shell: Shell, monkeypatch: pytest.Mon
     assert all(page.code == 0 for page in pages)
     words = pages[0].out.split()
     assert {"a_step_with_a_long_name:", shell.run_id} <= set(words)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("plan", "name the GOAL, in quotation marks; or --show-prompt"),
+        ("plan goal --kind next", "--kind is for --show-prompt"),
+        ("plan goal --texts", "--texts is for --show-prompt"),
+        ("tools --ignore DR801", "--ignore is for --check"),
+        ("mcp pin --json", "--json is for --check"),
+        ("mcp pin --check --yes", "--check writes nothing; leave --yes out"),
+        ("runs --verify --standing ended", "--verify reads every record; leave --standing out"),
+        ("schema nothing", "'nothing' is not one of 'plan', 'view', 'toolset', 'eval', 'events'"),
+    ],
+)
+def test_an_option_without_the_one_that_it_belongs_to_is_refused(line: str, said: str, shell: Shell) -> None:
+    """An option that is taken and ignored is believed to have done something."""
+    ended = shell(*line.split())
+
+    assert (ended.code, said in ended.err) == (2, True), ended.err

@@ -144,7 +144,7 @@ def test_error_of_the_model_is_told_in_a_line(
     assert SECRET not in ended.err + ended.out
 
 
-@pytest.mark.parametrize("command", ["do", "plan", "prompt"])
+@pytest.mark.parametrize("command", ["do", "plan"])
 def test_a_goal_without_quotation_marks_is_told_to_have_them(shell: Shell, command: str) -> None:
     ended = shell(command, "Add", "one", "and", "one", *TOOLS)
 

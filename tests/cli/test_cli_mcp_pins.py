@@ -1,4 +1,4 @@
-"""`dagrun mcp pin`, `dagrun mcp check`, and what `dagrun tools` says of tools of servers."""
+"""`dagrun mcp pin`, `dagrun mcp pin --check`, and what `dagrun tools` says of tools of servers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_from_the_first_pin_to_a_rug_pull(shell: Shell) -> None:
         0,
         f"pinned 3 tools of 1 server in {shell.folder}/mcp.lock.json",
     )
-    assert shell("mcp", "check").code == 0
+    assert shell("mcp", "pin", "--check").code == 0
     assert "nothing has changed" in shell("mcp", "pin").out
     assert shell("run", shell.plan(KEEP)).code == 0
 
@@ -65,10 +65,10 @@ def test_from_the_first_pin_to_a_rug_pull(shell: Shell) -> None:
     assert refused.code == 3
     assert r"description was 'Keep a note.', is 'Keep a note.\u200b'" in refused.err + refused.out
     assert "notes.keep" not in json.dumps(json.loads(shell("schema", "toolset").out))
-    found = shell("mcp", "check", "--json")
+    found = shell("mcp", "pin", "--check", "--json")
     [difference] = json.loads(found.out)["differences"]
     assert (found.code, difference["tool"], difference["place"]) == (1, "keep", "description")
-    assert shell("mcp", "check").out.splitlines() == [
+    assert shell("mcp", "pin", "--check").out.splitlines() == [
         "~ notes.keep has changed",
         r"    description was 'Keep a note.', is 'Keep a note.\u200b'",
     ]
@@ -97,7 +97,7 @@ def test_who_said_so(shell: Shell) -> None:
         ("notes", "host", True, 64),
         ("notes", "nobody", False, 64),
     ]
-    shown = shell("tools", "show", "notes.keep").out
+    shown = shell("tools", "notes.keep").out
     assert "effect: effectful (said by: host)" in shown
     assert "refused: it has changed since it was pinned" in shown
 
@@ -111,7 +111,7 @@ def test_pins_without_settings(shell: Shell) -> None:
         "check", shell.plan({**KEEP, "tool": "other.keep"}), "--mcp", "mcp.json", "--mcp-pins", "mcp.lock.json"
     )
     assert "which has no pin in mcp.lock.json; see dagrun mcp pin" in refused.out + refused.err
-    assert "name the MCP servers: --mcp FILE" in shell("mcp", "check").err
+    assert "name the MCP servers: --mcp FILE" in shell("mcp", "pin", "--check").err
 
 
 def test_the_command_that_resumes_a_run_names_the_pins(shell: Shell) -> None:

@@ -1,4 +1,4 @@
-"""`dagrun prompt`: what is printed is what the model is told, to the letter; and nobody is asked."""
+"""`dagrun plan --show-prompt`: what is printed is what the model is told, to the letter; and nobody is asked."""
 
 import tomllib
 
@@ -16,7 +16,7 @@ GOAL = "Add one and one, and then five"
 
 
 def told(prompt: dict[str, object]) -> list[tuple[object, object]]:
-    """The conversation of ``dagrun prompt --json``, as a server sees it."""
+    """The conversation of ``dagrun plan --show-prompt --json``, as a server sees it."""
     messages = prompt["messages"]
     assert isinstance(messages, list)
     return [("system", prompt["system"]), *((turn["role"], turn["text"]) for turn in messages)]
@@ -31,7 +31,7 @@ def test_prompt_is_what_the_model_is_told(shell: Shell, monkeypatch: pytest.Monk
 
     with served(monkeypatch, act) as server:
         assert shell("plan", *args).code == 0
-    shown = shell("prompt", *args, "--json").json
+    shown = shell("plan", "--show-prompt", *args, "--json").json
 
     (call,) = server.calls
     assert told(shown) == list(call.turns)
@@ -43,7 +43,7 @@ def test_second_prompt_shows_what_was_wrong(shell: Shell, monkeypatch: pytest.Mo
     """The answer that was refused is an example; what goes before and after it is what a model is told."""
     with served(monkeypatch, BAD, GOOD) as server:
         assert shell("plan", GOAL, *TOOLS).code == 0
-    shown = told(shell("prompt", GOAL, *TOOLS, "--kind", "repair", "--json").json)
+    shown = told(shell("plan", "--show-prompt", GOAL, *TOOLS, "--kind", "repair", "--json").json)
 
     really = list(server.calls[1].turns)
     assert [role for role, _ in shown] == [role for role, _ in really] == ["system", "user", "assistant", "user"]
@@ -66,7 +66,7 @@ def test_every_kind_is_shown_without_a_key(
 ) -> None:
     without_keys(monkeypatch)
 
-    ended = shell("prompt", GOAL, *TOOLS, "--kind", kind)
+    ended = shell("plan", "--show-prompt", GOAL, *TOOLS, "--kind", kind)
 
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.startswith(f"--- system (version {PROMPT_VERSION}) ---\n")
@@ -79,15 +79,15 @@ def test_every_kind_is_shown_without_a_key(
 
 def test_goal_and_tools_may_be_left_out(shell: Shell) -> None:
     """The tools are those of installed packages, then."""
-    ended = shell("prompt")
+    ended = shell("plan", "--show-prompt")
 
     assert ended.code == 0
-    assert "(what is wanted, in words)" in ended.out
+    assert "(the goal, in words)" in ended.out
 
 
 def test_tools_are_not_called_and_no_file_is_written(shell: Shell) -> None:
     for kind in ("first", "repair", "replan", "next"):
-        shell("prompt", GOAL, *TOOLS, "--kind", kind)
+        shell("plan", "--show-prompt", GOAL, *TOOLS, "--kind", kind)
 
     assert not list(shell.folder.iterdir())
 
@@ -96,7 +96,7 @@ def test_texts_can_be_replaced_in_the_settings_and_the_version_says_so(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What --texts prints is valid in dagrun.toml, and the model is told what stands there."""
-    printed = tomllib.loads(shell("prompt", "--texts").out)
+    printed = tomllib.loads(shell("plan", "--show-prompt", "--texts").out)
     assert printed == {"prompts": dict(TEXTS)}
     own = (
         'instructions = "Amounts are in euros."\nconstraints = ["Add no more than twice."]\n[prompts]\nrole = "Plan."\n'
@@ -105,20 +105,20 @@ def test_texts_can_be_replaced_in_the_settings_and_the_version_says_so(
 
     with served(monkeypatch, GOOD) as server:
         planned = shell("plan", GOAL, *TOOLS, "--json")
-        shown = shell("prompt", GOAL, *TOOLS, "--json").json
+        shown = shell("plan", "--show-prompt", GOAL, *TOOLS, "--json").json
 
     assert planned.code == 0, planned.err
     assert told(shown) == list(server.calls[0].turns)
     assert shown["system"].startswith("Plan.\n\n# What you are given")
     assert "# What the host says\n\nAmounts are in euros.\n\nEvery plan keeps these rules." in shown["system"]
     assert shown["prompt_version"].startswith(f"{PROMPT_VERSION}+")
-    assert "role = '''\nPlan.'''" in shell("prompt", "--texts").out
+    assert "role = '''\nPlan.'''" in shell("plan", "--show-prompt", "--texts").out
 
 
 def test_a_text_that_does_not_exist_is_refused(shell: Shell) -> None:
     shell.file("dagrun.toml", '[prompts]\nroles = "Plan."\n')
 
-    ended = shell("prompt", GOAL, *TOOLS)
+    ended = shell("plan", "--show-prompt", GOAL, *TOOLS)
 
     assert ended.code == 2
     assert "prompts.roles: there is no such text; did you mean role?" in ended.err

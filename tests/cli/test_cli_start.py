@@ -144,7 +144,7 @@ def test_choices_of_options_are_those_of_what_they_choose() -> None:
 
     assert told("report", "form") == FORMS
     assert told("report", "redact") == get_args(Personal)
-    assert told("prompt", "kind") == get_args(Kind)
+    assert told("plan", "kind") == get_args(Kind)
     for setting, values in (("api", Api), ("structure", Structure), ("dialect", Dialect), ("durability", Level)):
         assert told("run", setting) == get_args(values)
     assert told("run", "mode") == get_args(Mode)
@@ -217,7 +217,7 @@ def test_lazy_command_shows_its_own_help(lazy_group: LazyGroup) -> None:
     assert "NAME" in result.stdout
 
 
-@pytest.mark.parametrize("args", [["--no-such-option"], ["no-such-command"], ["tools", "no-such-command"]])
+@pytest.mark.parametrize("args", [["--no-such-option"], ["no-such-command"], ["mcp", "no-such-command"]])
 def test_wrong_usage_ends_with_2(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(args) == 2
     assert "Usage: dagrun" in capsys.readouterr().err

@@ -78,7 +78,7 @@ def test_a_setting_that_names_something_is_refused_until_the_user_says_yes(
         getattr(configure({}).settings, name)
     shell.file(file, wanted)
     assert getattr(configure({}).settings, name)
-    ended = shell("config", "distrust")
+    ended = shell("config", "trust", "--undo")
     assert ended.out.startswith("no longer trusted")
     with pytest.raises(BadInput, match="is not trusted"):
         getattr(configure({}).settings, name)
@@ -179,7 +179,7 @@ def test_file_tools_cannot_say_yes(shell: Shell) -> None:
             confined_files.write(root, path, b"x", overwrite=True)
 
 
-@pytest.mark.parametrize("words", [["tools", "list"], ["prompt"], ["schema", "toolset"], ["--help"]])
+@pytest.mark.parametrize("words", [["tools"], ["plan", "--show-prompt"], ["schema", "toolset"], ["--help"]])
 @pytest.mark.parametrize("start", ["-m", "-c"])
 def test_commands_import_nothing_of_the_current_folder(shell: Shell, words: list[str], start: str) -> None:
     """Say, of a folder of downloads: no tools are named."""
@@ -202,6 +202,6 @@ def test_a_module_that_is_named_lets_no_other_file_stand_in_for_a_library(shell:
         shell.file(f"{name}.py", CODE)
     shell.file("mine_to_import.py", "import dagrun\n@dagrun.tool(effect='pure')\ndef f() -> int:\n    return 1\n")
     before = list(sys.path)
-    assert shell("tools", "list", "--tools", tools).code == 0
+    assert shell("tools", "--tools", tools).code == 0
     assert list(shell.folder.glob("*.ran")) == []
     assert sys.path == [*before, *([str(shell.folder)] if tools == "mine_to_import" else [])]

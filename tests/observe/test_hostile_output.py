@@ -110,7 +110,7 @@ def test_docstring_of_a_tool_is_escaped(shell: Shell) -> None:
     source = f"import dagrun\n\n\ndef bad() -> int:\n    return 1\n\n\nbad.__doc__ = {HOSTILE!r}\nTOOLS = [bad]\n"
     shell.file("bad_docs.py", source)
 
-    shown = [shell("tools", *args, "-t", "bad_docs").out for args in (("list",), ("show", "bad"))]
+    shown = [shell("tools", *args, "-t", "bad_docs").out for args in ((), ("bad",))]
 
     assert steering("".join(shown)) == set()
     assert "\\x1b[2J" in shown[0]

@@ -1,4 +1,4 @@
-"""How the ready-made tools are declared: what `dagrun tools check` finds in them is known, and has a reason."""
+"""How the ready-made tools are declared: what `dagrun tools --check` finds in them is known, and has a reason."""
 
 from __future__ import annotations
 

@@ -54,34 +54,25 @@ def _origin(configuration: Configuration, name: str) -> str:
 
 
 @command("config.trust", config, short_help="Let what a file of settings names be imported and used.")
-def trust(*, file: Path | None) -> None:
+def trust(*, file: Path | None, undo: bool) -> None:
     """Trust FILE with its present content: dagrun may import and use the names in it.
 
     FILE is a file of settings, or of a policy; by default, the settings of the project here. The policy that the
     settings name is trusted with them. When the content changes, you are asked again. The modules that FILE names are
-    not part of it: trust it only if you trust the whole folder.
+    not part of it: trust it only if you trust the whole folder. --undo takes the trust back.
 
     Examples:
       dagrun config trust
       dagrun config trust ../other/dagrun.toml
+      dagrun config trust --undo
     """
     for found in settings_files(file):
-        found.trust()
-        click.echo(f"trusted: {printable(str(found.path))}")
-
-
-@command("config.distrust", config, short_help="Stop trusting a file of settings.")
-def distrust(*, file: Path | None) -> None:
-    """Stop trusting FILE; by default, the settings of the project here, and the policy that they name.
-
-    Example:
-      dagrun config distrust
-    """
-    for found in settings_files(file):
-        was_trusted = found.distrust()
-        click.echo(
-            f"{'no longer trusted' if was_trusted else 'not trusted before, either'}: {printable(str(found.path))}"
-        )
+        said = "trusted"
+        if undo:
+            said = "no longer trusted" if found.distrust() else "not trusted before, either"
+        else:
+            found.trust()
+        click.echo(f"{said}: {printable(str(found.path))}")
 
 
 def settings_files(file: Path | None) -> list[SettingsFile]:

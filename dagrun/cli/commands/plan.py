@@ -1,22 +1,25 @@
-"""``dagrun plan`` and ``dagrun prompt``: let a planner write a plan for a goal, or show its prompt; nothing is run."""
+"""``dagrun plan``: lets a planner write a plan for a goal, or shows its prompt, and runs nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from dagrun.cli.setup.settings import configure
+from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.stdout import Data, data_output
 from dagrun.cli.terminal.text import SCHEMA_VERSION
+from dagrun.cli.terminal.user_errors import BadInput
 
 if TYPE_CHECKING:
     from dagrun.checks.checked_plan import CheckedPlan
     from dagrun.cli.jobs.draft_plan import PlanDraft
-    from dagrun.planners.prompts import Kind
+
+_GOAL: Final = "(the goal, in words)"  # in a prompt without one
 
 
 @command("plan")
-def plan(*, goal: str, inputs: tuple[str, ...], file: str, **flags: Any) -> int:
+def plan(*, goal: str | None, inputs: tuple[str, ...], file: str, **flags: Any) -> int:
     """Let a planner write a plan for GOAL, and check it. Runs nothing, asks no person.
 
     GOAL is a sentence, or - for the standard input. Only the shapes of the inputs reach the planner, unless the policy
@@ -25,10 +28,19 @@ def plan(*, goal: str, inputs: tuple[str, ...], file: str, **flags: Any) -> int:
 
     Ctrl-C stops the planner, and prints the steps that are written so far.
 
+    --show-prompt prints the prompt that the planner sends to its model, and asks no model. GOAL may be left out, and
+    the tools are those of --tools, or else of installed packages. For every kind but the first, an example stands for
+    what has happened. --json also prints the version of the prompt, and the schema of the answer: that goes to the
+    model beside the prompt, or, if a server takes no schema, at the end of it. dagrun.toml may have instructions,
+    constraints, and a table of prompts, whose texts take the place of those that --texts prints; the version of the
+    prompt, which the record of a run has, too, tells such words apart.
+
     Examples:
       export OPENAI_API_KEY=… DAGRUN_MODEL=…
       dagrun plan "Compare the regions" --tools my_tools -o plan.json
       dagrun run plan.json --tools my_tools
+      dagrun plan --show-prompt --tools my_tools --kind replan
+      dagrun plan --show-prompt --texts > prompts.toml
 
     Exit codes:
       0 there is a plan, 1 the planner failed, 2 wrong usage, 3 no valid plan,
@@ -42,6 +54,13 @@ def plan(*, goal: str, inputs: tuple[str, ...], file: str, **flags: Any) -> int:
 
     configuration = configure(flags)
     with data_output() as data:
+        if flags["show_prompt"]:
+            _show_prompt(configuration, data, goal or _GOAL, inputs, flags)
+            return 0
+        if flags["kind"] or flags["texts"]:
+            raise BadInput(f"{'--kind' if flags['kind'] else '--texts'} is for --show-prompt")
+        if goal is None:
+            raise BadInput("name the GOAL, in quotation marks; or --show-prompt")
         path = writable(None if file in (STDIN, "/dev/stdout") else file, "-o")
         input_values = read_inputs(inputs)
         wanted = goal_of(goal, configuration, is_run=False)
@@ -57,6 +76,17 @@ def plan(*, goal: str, inputs: tuple[str, ...], file: str, **flags: Any) -> int:
         return int(is_lost)
 
 
+def _show_prompt(
+    configuration: Configuration, data: Data, goal: str, inputs: tuple[str, ...], flags: Mapping[str, Any]
+) -> None:
+    from dagrun.cli.jobs.prompt_preview import show_prompt, show_texts
+
+    if flags["texts"]:
+        show_texts(configuration, data)
+    else:
+        show_prompt(configuration, data, goal, inputs, flags["kind"] or "first", as_json=flags["as_json"])
+
+
 def _as_dict(drafting: PlanDraft, made: CheckedPlan) -> dict[str, Any]:
     from dagrun.cli.jobs.goals import usage_of
     from dagrun.cli.setup.plans import as_written
@@ -68,32 +98,3 @@ def _as_dict(drafting: PlanDraft, made: CheckedPlan) -> dict[str, Any]:
         "plan": as_written(made.plan),
         **usage_of(drafting),
     }
-
-
-_GOAL: Final = "(what is wanted, in words)"
-
-
-@command("prompt")
-def prompt(*, goal: str, inputs: tuple[str, ...], kind: Kind, texts: bool, as_json: bool, **flags: Any) -> None:
-    """Print the prompt that a planner sends to its model, with the tools of --tools, or else of installed packages.
-
-    No model is asked, and no tool is called. For every kind but the first, an example stands for what has happened.
-    --json also prints the version of the prompt, and the schema of the answer: that goes to the model beside the
-    prompt, or, if a server takes no schema, at the end of it.
-
-    dagrun.toml may have instructions, constraints, and a table of prompts, whose texts take the place of those that
-    --texts prints. The version of the prompt, which the record of a run has, too, tells such words apart.
-
-    Examples:
-      dagrun prompt --tools my_tools "Compare the sales of both regions"
-      dagrun prompt --tools my_tools --kind replan
-      dagrun prompt --texts > prompts.toml
-    """
-    from dagrun.cli.jobs.prompt_preview import show_prompt, show_texts
-
-    configuration = configure(flags)
-    with data_output() as data:
-        if texts:
-            show_texts(configuration, data)
-        else:
-            show_prompt(configuration, data, goal, inputs, kind, as_json=as_json)

@@ -192,7 +192,8 @@ def wording_of(settings: Settings) -> dict[str, Any]:
     for name in settings.prompts:
         if name not in TEXTS:
             raise BadInput(
-                f"prompts.{shorten(name, 100)}: there is no such text{hint(name, TEXTS)}; see dagrun prompt --texts"
+                f"prompts.{shorten(name, 100)}: there is no such text{hint(name, TEXTS)}; see dagrun plan --show-prompt"
+                " --texts"
             )
     said = {
         "instructions": settings.instructions or "",

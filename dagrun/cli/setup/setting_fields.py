@@ -60,7 +60,7 @@ class Settings:
         max_output_tokens: The longest answer, in tokens.
         instructions: Instructions to the model about your domain and good plans, in your own words.
         constraints: What every plan must keep, a sentence each.
-        prompts: Texts that replace dagrun's, by name; ``dagrun prompt --texts`` prints them.
+        prompts: Texts that replace dagrun's, by name; ``dagrun plan --show-prompt --texts`` prints them.
         prices: The prices of models, by their names.
     """
 

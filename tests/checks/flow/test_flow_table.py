@@ -89,8 +89,8 @@ def test_the_page_of_a_tool_has_its_marks(shell: Shell) -> None:
     """Whoever reads a policy looks up what the tools say themselves."""
     shell.file("bank_tools.py", TOOLS)
 
-    pages = [shell("tools", "show", name, "--tools", "bank_tools").out for name in ("read_file", "send_money")]
-    facts = shell("tools", "show", "send_money", "--tools", "bank_tools", "--json").json
+    pages = [shell("tools", name, "--tools", "bank_tools").out for name in ("read_file", "send_money")]
+    facts = shell("tools", "send_money", "--tools", "bank_tools", "--json").json
 
     assert "others can write: all of what it gives" in pages[0]
     assert "guards: recipient" in pages[1]

@@ -9,6 +9,7 @@ import click
 from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
+from dagrun.cli.terminal.user_errors import BadInput
 
 if TYPE_CHECKING:
     from dagrun.cli.jobs.page_server import PageServer
@@ -82,32 +83,25 @@ def serve_plans(**flags: Any) -> int:
     return McpJob(flags).carry_out()
 
 
-@command("mcp.pin", mcp, short_help="Show the descriptions of MCP tools, and pin them.")
-def pin(**flags: Any) -> int:
+@command("mcp.pin", mcp, short_help="Show the descriptions of MCP tools, and pin or check them.")
+def pin(*, check: bool, is_sure: bool, as_json: bool, **flags: Any) -> int:
     """Show new and changed descriptions of MCP tools, and write them to the lock file.
 
     The file is given by --mcp-pins or the setting mcp_pins; else it is mcp.lock.json beside the first file of servers.
+    --check compares the MCP tools with the lock file, and shows the differences.
 
     Examples:
       dagrun mcp pin --mcp mcp.json
       dagrun mcp pin --yes
+      dagrun mcp pin --check --mcp mcp.json --mcp-pins mcp.lock.json
 
-    Exit codes: 0 written, or nothing has changed; 2 wrong usage; 130 you said no.
+    Exit codes: 0 written, or nothing has changed; 2 wrong usage; 130 you said no. With --check: 0 all is as it was
+    pinned; 1 something differs.
     """
     from dagrun.cli.jobs.pin_job import PinJob
 
-    return PinJob(flags).pin(is_sure=flags["is_sure"])
-
-
-@command("mcp.check", mcp, short_help="Compare what servers say about their tools with the pins.")
-def check(**flags: Any) -> int:
-    """Compare the MCP tools with the lock file, and show the differences.
-
-    Example:
-      dagrun mcp check --mcp mcp.json --mcp-pins mcp.lock.json
-
-    Exit codes: 0 all is as it was pinned; 1 something differs; 2 wrong usage.
-    """
-    from dagrun.cli.jobs.pin_job import PinJob
-
-    return PinJob(flags).check(as_json=flags["as_json"])
+    if is_sure and check:
+        raise BadInput("--check writes nothing; leave --yes out")
+    if as_json and not check:
+        raise BadInput("--json is for --check")
+    return PinJob(flags).check(as_json=as_json) if check else PinJob(flags).pin(is_sure=is_sure)
