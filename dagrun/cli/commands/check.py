@@ -37,7 +37,7 @@ def check(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """Check PLAN, list everything that is wrong with it, and run nothing.
+    """Check PLAN, list all its problems, and run nothing.
 
     Without --input, references to the inputs of the run are not checked. With a policy, from --policy or a settings
     file, the questions follow that nobody has answered: about a step, what its tool does to the world, whether a person
