@@ -28,7 +28,7 @@ something happens, `fold` when a record is read back: both come to the same stat
    resumed. `Hedged` and `HedgeEnded` come between the two: a second call is made beside a slow one.
 
 **The planner.** `ReplanRequested` names a reason to ask it. Then follow `ReplanStarted`; for each call `PlannerAsked`
-and `PlannerCalled`, and `HandedOn` if the next planner of a ladder is asked; for each patch `Spliced` or
+and `PlannerCalled`, and `HandedOn` if the next planner of a fallback chain is asked; for each patch `Spliced` or
 `PatchRefused`; and `ReplanEnded`. The first plan is written between
 `DraftStarted` and `DraftEnded`, and each of its steps is a `Spliced`.
 
@@ -475,7 +475,7 @@ def replan_ended(graph: LiveGraph, event: ReplanEnded) -> None:
     if graph.handed_on and event.number:
         passed = dict(graph.handed_on)
         last = passed.pop(event.number, ())
-        # Whoever wants to see the results is asked for more, not those before it on the ladder.
+        # The planner that wants to see the results is asked for more, not those before it in the chain.
         graph.handed_on = {**passed, 0: last} if event.more else passed
     graph.replanned.append(PastReplan(event.result, event.fingerprints, event.signature, event.reason))
     changed = event.result in ("applied", "repaired")

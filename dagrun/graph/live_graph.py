@@ -94,8 +94,8 @@ class LiveGraph:
         replanned: The finished requests to the planner.
         replans: The number of requests to the planner so far.
         asking: The open requests: the steps that each is about, by number.
-        handed_on: By open request, how the planners of a ladder have handed it on; 0 stands for the first plan, and
-            for the next steps of it.
+        handed_on: By open request, how the planners of a fallback chain have handed it on; 0 stands for the first plan,
+            and for the next steps of it.
         why_unchanged: Why the last request after a failure did not change the plan.
         rare: The events that leave no trace in the nodes, in order: those about the run, the planner and people; for
             whoever tells what happened. Values of steps are left out.

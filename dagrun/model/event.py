@@ -521,7 +521,7 @@ class PlannerAsked(Event):
 
     Attributes:
         number: The number of the call in the run, from 1.
-        planner: The planner of a ladder that is called; empty if there is no ladder.
+        planner: The planner of a fallback chain that is called; empty if there is no chain.
     """
 
     number: int
@@ -572,7 +572,7 @@ class PlannerCalled(Event):
         fault: Why the planner gave no answer; empty if it answered.
         answers: What its models answered, in order, whether or not it could be used; redacted, at most 64 KiB in all.
         failure: The failure as data, if the planner raised an exception or took too long.
-        planner: The planner of a ladder that was called; empty if there is no ladder.
+        planner: The planner of a fallback chain that was called; empty if there is no chain.
         notes: What the planner wrote down for its next call; empty for nothing. Redacted.
         request: The number of the request that it was called for; 0 for the first plan, or more of it.
         prompt: The version of the words of its prompt, such as ``8``, or ``8+1a2b3c4d`` where the host has words of its
@@ -601,7 +601,7 @@ class HandedOn(Event):
 
     Attributes:
         request: The number of the request (see `ReplanStarted`); 0 for the first plan, or for the next steps of it.
-        rung: The place in the ladder of the planner that is asked from now on, from 0.
+        rung: The place in the chain of the planner that is asked from now on, from 0.
         planner: The planner that hands on.
         next_planner: The planner that is asked from now on.
         why: The reason.

@@ -169,7 +169,7 @@ class Brief:
         refused: The patches that were refused before, newest last.
         number: The number of the request in the run, from 1.
         past: How each earlier request ended, oldest first.
-        before: The planners of a ladder that have handed this request on, oldest first.
+        before: The planners of a fallback chain that have handed this request on, oldest first.
         keeps_plan: Whether a patch may only drop and repeat calls of the first plan: see `Policy.freeze_plan`.
         notes: What the planner wrote down for itself in its last call that wrote any (see `Notes`); not for `as_dict`.
         raw_inputs: The inputs of the run themselves, for planners that are rules of the host; not part of `as_dict`,
@@ -299,8 +299,8 @@ class FallbackPlanner:
         planner: The planner.
         name: Its name in records and messages; by default its class, and its model.
         min_confidence: The least confidence, from 0 to 1, of its plan or patch and of each step in it. An answer
-            without a confidence is used. The last planner of a ladder hands nothing on: its answers are used with any
-            confidence, and the policy may require a person for a low one.
+            without a confidence is used. The last planner of a fallback chain hands nothing on: its answers are used
+            with any confidence, and the policy may require a person for a low one.
         tries: Answers that it may give; each refused one goes back to it with the problems, as long as tries are left.
         timeout: Seconds for one call; `None` for the ``planner_timeout`` of the policy.
 

@@ -6,7 +6,7 @@ plan, or `None` for no change. The protocol is `dagrun.model.planner.Planner`.
 - Without a model: `static.py` (plans and patches of the host program), `router.py` (templates chosen by rules).
 - With a model: `model_planner.py` (whole plans and patches), `stepwise.py` (one step at a time), `provider_planners.py`
   (a planner and its model in one). `prompts.py` and `prompt_examples.py` hold every word that a model reads.
-- Several in a row, the lightest first: `ladder.py`.
+- Several in a row, the lightest first: `fallback_chain.py`.
 - `scratchpad.py` is the plan that a planner step by step may keep, with its words for the model.
 - `route_model.py` lets a model choose a route.
 

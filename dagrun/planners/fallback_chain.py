@@ -46,8 +46,8 @@ class FallbackChain:
     planner handed on stay in the graph, and the next planner is told of them, and of the reasons (`Brief.before`).
 
     Args:
-        planners: The planners in order: planners, ladders, or a `FallbackPlanner` for other limits than the default
-            ones. Those of a ladder become planners of this one.
+        planners: The planners in order: planners, chains, or a `FallbackPlanner` for other limits than the default
+            ones. Those of a fallback chain become planners of this one.
         min_confidence: The least confidence for planners that are no `FallbackPlanner`.
 
     Attributes:
@@ -59,8 +59,8 @@ class FallbackChain:
     Examples:
         >>> from dagrun import Ladder, PersonPlanner, Plan, Route, RouterPlanner, StaticPlanner, Step
         >>> sales = Plan(steps=[Step(id="load", tool="load_sales")])
-        >>> ladder = FallbackChain(RouterPlanner([Route("sales", ["sales"], sales)]), PersonPlanner())
-        >>> [rung.name for rung in ladder.rungs]
+        >>> chain = FallbackChain(RouterPlanner([Route("sales", ["sales"], sales)]), PersonPlanner())
+        >>> [rung.name for rung in chain.rungs]
         ['RouterPlanner', 'PersonPlanner']
     """
 
@@ -86,7 +86,7 @@ class FallbackChain:
         """Ask one planner after another, and return the first good answer.
 
         A run does not call this: it asks each planner itself, so that each call is counted, limited in time and on
-        record. This is for a planner that passes its brief on to a ladder.
+        record. This is for a planner that passes its brief on to a fallback chain.
 
         Raises:
             PlanRefused: The last answer is no plan.

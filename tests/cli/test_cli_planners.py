@@ -174,7 +174,7 @@ def test_a_ladder_that_is_misspelt_is_refused(shell: Shell, name: str) -> None:
 
 
 def test_no_provider_of_a_ladder_gets_the_key_of_another(shell: Shell) -> None:
-    """An address is for one provider: the others of the ladder are not asked there."""
+    """An address is for one provider: the others of the chain are not asked there."""
     ours = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
 
     assert configure({"planner": "openai=m,person"}, ours).settings.base_url == ours["OPENAI_BASE_URL"]

@@ -53,7 +53,7 @@ def test_first_signal_hands_back_the_partial_result(
     assert result["status"] == "cancelled"
     assert {id_: step["state"] for id_, step in result["steps"].items()} == {"quick": "succeeded", "nap": state}
     assert json.loads((shell.folder / "left" / "run.json").read_text())["status"] == "cancelled"
-    assert "Cancellation" in ended.err
+    assert "Stopping" in ended.err
     assert "Traceback" not in ended.err
 
 
@@ -109,7 +109,7 @@ def test_second_signal_ends_the_program(shell: Shell) -> None:
     with on_terminal(shell, ["run", plan, *TOOLS, "--policy", "policy.toml"]) as terminal:
         terminal.read_until("1 running")
         terminal.send_interrupt()
-        terminal.read_until("Cancellation")
+        terminal.read_until("Stopping")
         terminal.send_interrupt()
         code = terminal.wait()
 

@@ -756,7 +756,7 @@ def test_without_the_token_there_is_a_field_for_it(scene: Shell, browser: Browse
         page = person.new_page()
         page.goto(address.partition("#")[0])
         page.get_by_label("The token").fill(TOKEN)
-        page.get_by_role("button", name="StateStyle").click()
+        page.get_by_role("button", name="Look").click()
         expect(page.locator('tr[data-run="one"]')).to_be_visible()
         page.reload()
         expect(page.locator('tr[data-run="one"]')).to_be_visible()

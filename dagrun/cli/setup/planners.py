@@ -126,7 +126,7 @@ def make_planner(configuration: Configuration, name: str) -> Planner:
     Args:
         configuration: The settings that hold. Their tools are loaded already.
         name: The name of one of ours, or ``module:name`` as for `load_planner`; or several with commas between them,
-            which become a ladder. One of ours may name a model of its own: ``openai=gpt-5``.
+            which become a fallback chain. One of ours may name a model of its own: ``openai=gpt-5``.
 
     Raises:
         BadInput: There is no planner of that name, or it lacks a key or a model.
@@ -138,7 +138,9 @@ def make_planner(configuration: Configuration, name: str) -> Planner:
         return _make_one(configuration, name)
     asked = {part == ANTHROPIC for part in names_in(name) if part in _ASK_MODELS}
     if len(asked) > 1 and configuration.settings.base_url is not None:
-        raise BadInput("one address cannot be that of two providers: leave base_url out, or give a ladder MODULE:NAME")
+        raise BadInput(
+            "one address cannot be that of two providers: leave base_url out, or give a chain as MODULE:NAME"
+        )
     from dagrun.planners.fallback_chain import FallbackChain
 
     return FallbackChain(*(_make_one(configuration, part) for part in parts))
@@ -155,7 +157,7 @@ def _make_one(configuration: Configuration, name: str) -> Planner:
         meant = hint(ours, _MAKERS)
         raise BadInput(
             f"--planner {shorten(name, 100)}: there is no such planner{meant}; there are {', '.join(_MAKERS)}, and your"
-            " own as MODULE:NAME; several with commas between them are a ladder"
+            " own as MODULE:NAME; several with commas between them are a fallback chain"
         )
     if equals and (not model or ours not in _WITH_MODEL):
         raise BadInput(f"--planner {shorten(name, 100)}: a model is named as in {' or '.join(_WITH_MODEL)}=NAME")

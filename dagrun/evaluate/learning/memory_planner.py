@@ -51,15 +51,16 @@ class MemoryPlanner:
     """Returns the plan that worked for an equal goal before; for any other goal, it asks another planner.
 
     Args:
-        inner: The planner that is asked if nothing fits, and for every change of a plan. A ladder is not one: put the
-            memory into the ladder, in front of it.
+        inner: The planner that is asked if nothing fits, and for every change of a plan. A chain is not one: put the
+            memory into the chain, in front of it.
         store: Keeps texts by key: a dict, or what the host makes of a database.
         policy: The policy of the runs. Plans of runs under another policy are neither stored nor used.
         key: Returns for a goal and the inputs of a run whose memory it uses: a tenant, say, or a tenant and what it
             wants. Only runs with the same key share plans. By default, all goals of the store have one memory.
 
     Raises:
-        ContractError: *inner* is no planner, or is a ladder; or the policy has no trust boundary (`Policy.flow`).
+        ContractError: *inner* is no planner, or is a fallback chain; or the policy has no trust boundary
+            (`Policy.flow`).
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Calls of the planner, each counted, charged and recorded; a call whose model failed is made again.
 
-Of a ladder of planners, one is asked at a time. It is known from the record which one that is: each that hands on makes
-an event. So a run that is resumed in the middle of a request asks none of them twice.
+Of a fallback chain of planners, one is asked at a time. It is known from the record which one that is: each that hands
+on makes an event. So a run that is resumed in the middle of a request asks none of them twice.
 """
 
 from __future__ import annotations
@@ -179,11 +179,11 @@ class PlannerCalls:
             else:
                 await anyio.sleep(delay)
 
-    # The ladder -------------------------------------------------------------------------------------------
+    # The chain -------------------------------------------------------------------------------------------
 
     def _place(self, request: PlannerRequest) -> int:
         passed = self._record.graph.handed_on.get(request.number, ())
-        return min(passed[-1].rung, len(self._rungs) - 1) if passed else 0  # a resumed run may have a shorter ladder
+        return min(passed[-1].rung, len(self._rungs) - 1) if passed else 0  # a resumed run may have a shorter chain
 
     def _rung_of(self, request: PlannerRequest) -> FallbackPlanner:
         return self._rungs[self._place(request)]

@@ -48,7 +48,7 @@ def calls_in(events: list[Event]) -> list[PlannerCalled]:
 async def draft(*said: Said | object, **options: Any) -> tuple[dagrun.RunResult, list[Event]]:
     seen: list[Event] = []
     planner = ModelPlanner(ScriptedModel(*said))
-    result = await dagrun.run(goal="StateStyle", planner=planner, tools=[look], on_event=seen.append, **options)
+    result = await dagrun.run(goal="Look", planner=planner, tools=[look], on_event=seen.append, **options)
     return result, seen
 
 
@@ -104,7 +104,7 @@ async def test_a_planner_without_a_model_has_no_answers() -> None:
             return Plan(steps=[Step(id="a", tool="look")])
 
     seen: list[Event] = []
-    await dagrun.run(goal="StateStyle", planner=Knows(), tools=[look], on_event=seen.append)
+    await dagrun.run(goal="Look", planner=Knows(), tools=[look], on_event=seen.append)
 
     assert [call.answers for call in calls_in(seen)] == [()]
     assert b"answers" not in encode(calls_in(seen)[0])
@@ -112,7 +112,7 @@ async def test_a_planner_without_a_model_has_no_answers() -> None:
 
 
 async def test_every_call_says_which_words_its_model_was_told() -> None:
-    """First plans, changes and steps of a loop, each rung of a ladder by itself; also read back from the record."""
+    """First plans, changes and steps of a loop, each planner of a chain by itself; also read back from the record."""
 
     async def prompts_of(planner: Any, journal: MemoryJournal | None = None, **options: Any) -> list[str]:
         seen: list[Event] = []
@@ -127,16 +127,16 @@ async def test_every_call_says_which_words_its_model_was_told() -> None:
     journal = MemoryJournal()
 
     assert own.wording.version.startswith(f"{PROMPT_VERSION}+")
-    assert await prompts_of(own, goal="StateStyle") == [own.wording.version] * 2
+    assert await prompts_of(own, goal="Look") == [own.wording.version] * 2
     steps = dagrun.StepwisePlanner(ScriptedModel(said, said))
-    assert await prompts_of(steps, goal="StateStyle") == [PROMPT_VERSION] * 2
+    assert await prompts_of(steps, goal="Look") == [PROMPT_VERSION] * 2
     once = Policy(retry=ONCE)
     plain = ModelPlanner(ScriptedModel(said, said))
     assert await prompts_of(plain, journal, plan=broken, policy=once) == [PROMPT_VERSION] * 2
-    ladder = dagrun.FallbackChain(
+    chain = dagrun.FallbackChain(
         dagrun.StaticPlanner(), ModelPlanner(ScriptedModel(said, said), prompts={"role": "Plan."}), steps
     )
-    assert [bool(prompt) for prompt in (await prompts_of(ladder, goal="StateStyle"))[:3]] == [False, True, True]
+    assert [bool(prompt) for prompt in (await prompts_of(chain, goal="Look"))[:3]] == [False, True, True]
 
     told = [line for entry in chronicle(await dagrun.replay("r", journal=journal)) for line in entry.details]
     assert told.count(f"prompt {PROMPT_VERSION}") == 2
@@ -161,7 +161,7 @@ async def test_words_without_a_proper_version_hurt_no_run(version: Any) -> None:
             return Plan(steps=[Step(id="a", tool="look")])
 
     seen: list[Event] = []
-    result = await dagrun.run(goal="StateStyle", planner=Odd(), tools=[look], on_event=seen.append)
+    result = await dagrun.run(goal="Look", planner=Odd(), tools=[look], on_event=seen.append)
 
     assert result.status == ("failed" if isinstance(version, Exception) else "succeeded")
     assert [call.prompt for call in calls_in(seen)] == [""]
@@ -222,7 +222,7 @@ async def test_an_answer_that_is_cut_off_or_refused_is_kept(stop: Any) -> None:
 
 async def test_an_agent_keeps_a_turn_that_cannot_be_used() -> None:
     agent = dagrun.agent_tool(ScriptedModel(Said(text="no"), Said(text=PROSE)), [look], name="agent")
-    step = Step(id="a", tool="agent", args={"task": "StateStyle"})
+    step = Step(id="a", tool="agent", args={"task": "Look"})
     result = await dagrun.run(Plan(steps=[step]), tools=[agent], policy=Policy(retry=ONCE))
     failure = result.steps["a"].failure
     assert failure is not None

@@ -66,7 +66,7 @@ async def plan_many(model: Busy, count: int, **policy: Any) -> tuple[list[Any], 
 
         async def one() -> None:
             planner = ModelPlanner(model)
-            results.append(await engine.run(goal="StateStyle", planner=planner, tools=[look], policy=Policy(**policy)))
+            results.append(await engine.run(goal="Look", planner=planner, tools=[look], policy=Policy(**policy)))
 
         for _ in range(count):
             tasks.start_soon(one)
@@ -180,7 +180,7 @@ async def test_planners_and_critics_share_the_places_of_a_model() -> None:
 
         async def one() -> None:
             options: dict[str, Any] = {"planner": ModelPlanner(model), "critics": [RubricCritic(model, "Good.")]}
-            results.append(await engine.run(goal="StateStyle", tools=[look], **options))
+            results.append(await engine.run(goal="Look", tools=[look], **options))
 
         for _ in range(8):
             tasks.start_soon(one)

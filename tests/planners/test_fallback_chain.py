@@ -85,7 +85,7 @@ class Streamer:
 async def climb(
     *planners: Any, tools: Sequence[Any] = (), goal: str = "find it", **options: Any
 ) -> tuple[RunResult, list[Event]]:
-    """Run a goal with a ladder; return the result and all events."""
+    """Run a goal with a fallback chain; return the result and all events."""
     events: list[Event] = []
     tools = [tool.tool for tool in tools] or [scripted("load", 1).tool]
     result = await dagrun.run(
@@ -463,11 +463,11 @@ async def test_a_chooser_that_names_no_route_is_a_fault() -> None:
 
 
 def test_ladders_join_and_names_differ() -> None:
-    ladder = FallbackChain(
+    chain = FallbackChain(
         Thinker(), FallbackChain(Thinker(), FallbackPlanner(Thinker(), "mine")), FallbackPlanner(Thinker(), "mine")
     )
 
-    assert [rung.name for rung in ladder.rungs] == ["Thinker", "Thinker (2)", "mine", "mine (2)"]
+    assert [rung.name for rung in chain.rungs] == ["Thinker", "Thinker (2)", "mine", "mine (2)"]
 
 
 @pytest.mark.parametrize(
@@ -487,11 +487,11 @@ def test_what_is_no_ladder_is_refused(make: Any) -> None:
 
 
 async def test_a_planner_that_wraps_a_ladder_gets_its_whole_answer() -> None:
-    """Then the ladder does by itself what the run would do, without the record."""
+    """Then the chain does by itself what the run would do, without the record."""
     strong = Streamer(Add(step=A), Patch(edits=(), confidence=0.9))
-    ladder = FallbackChain(Thinker(CannotPlan("no")), Thinker(Plan(steps=[A], confidence=0.2)), strong)
+    chain = FallbackChain(Thinker(CannotPlan("no")), Thinker(Plan(steps=[A], confidence=0.2)), strong)
 
-    assert await ladder.revise(brief_of()) == Patch(edits=[Add(step=A)], confidence=0.9)
+    assert await chain.revise(brief_of()) == Patch(edits=[Add(step=A)], confidence=0.9)
     with pytest.raises(CannotPlan):
         await FallbackChain(Thinker(None), Thinker(CannotPlan("no"))).revise(brief_of())
 
