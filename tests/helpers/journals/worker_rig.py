@@ -149,12 +149,13 @@ class Rig:
     async def _busiest(self, journal: PostgresJournal) -> subprocess.Popen[bytes]:
         """Return the worker with the most runs, when it has a few."""
         busiest = self._alive[0]
-        with anyio.move_on_after(5):
+        with anyio.move_on_after(30):  # a worker of a busy machine starts for that long
             while True:
-                owners = Counter(each.owner for each in await journal.queue.runs([QueueStatus.RUNNING]))
+                still_open = await journal.queue.runs(OPEN)
+                owners = Counter(each.owner for each in still_open)
                 runs = {child.pid: owners[f"process {child.pid} on {os.uname().nodename}"] for child in self._alive}
                 busiest = max(self._alive, key=lambda child: runs[child.pid])
-                if runs[busiest.pid] >= 3:
+                if runs[busiest.pid] >= 3 or not still_open:
                     break
                 await anyio.sleep(0.02)
         return busiest
