@@ -189,7 +189,8 @@ class Cassette:
         await run_log.aclose()
         key = await self.journal.answer_key(self._run_id)
         for end in (told[0] for told in heard.answers.values() if is_of_person(told[0])):
-            if end.at <= heard.events[0].at and end.answer is not None:  # its letter lay there
+            is_there = isinstance(heard.events[0], events.RunResumed) and end.at <= heard.events[0].at
+            if is_there and end.answer is not None:  # it lay in the inbox
                 letter = AnswerMessage.of(end.question, end.answer, key)
                 await self.journal.post(self._run_id, letter.model_dump_json().encode())
         return engine.resume(self._run_id, allow_differences=True, **given)
@@ -382,7 +383,7 @@ class Cassette:
             return self._fail(CannotPlan(self._miss(next(iter(about)), text)))
         reply = left.pop(0)
         self._charge(reply)
-        return self._streamed(reply) if reply.early else self._whole(reply)
+        return self._streamed(reply) if reply.early else self._whole(reply, is_first=brief.is_first)
 
     async def _fail(self, error: Exception) -> None:
         raise error
@@ -407,7 +408,7 @@ class Cassette:
         if rest is not None:
             yield rest
 
-    async def _whole(self, reply: HeardReply, began: float | None = None) -> Patch | None:
+    async def _whole(self, reply: HeardReply, began: float | None = None, *, is_first: bool = False) -> Patch | None:
         began, called = anyio.current_time() if began is None else began, reply.called
         if called is None or called.fault.startswith(LATE):
             await anyio.sleep_forever()
@@ -427,6 +428,8 @@ class Cassette:
             raise CannotPlan(self._miss("", f"the answer to request {called.request} was not recorded: it was denied"))
         reason = "" if reply.end is None else reply.end.reason
         is_kept = reason.startswith(_KEPT_AS_IT_IS)
+        if is_first and reply.end is not None and reply.end.result == "unchanged":
+            is_kept = True  # what was refused before was good as it stood, and no answer would be none
         return Patch(edits=(), reason=reason.removeprefix(_KEPT_AS_IT_IS)) if is_kept else None
 
     # Critics ----------------------------------------------------------------------------------------------
