@@ -132,7 +132,7 @@ def replayed(run_id: str, events: Sequence[Event]) -> Replayed:
         plan = check_recorded_plan(opening, recorded_toolbox(opening), opening.policy)
     except Exception as error:
         raise JournalDamaged(run_id, 1, f"what the run was opened with cannot be run: {error}") from error
-    graph = build(plan, opening.inputs, None, Expected(plan)).graph
+    graph = build(plan, opening.inputs, None, Expected(plan))
     fold(graph, events, run_id)
     if opening.policy.redact:
         for event in events:

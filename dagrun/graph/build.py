@@ -6,7 +6,6 @@ It is built apart from the run, so that the state of a large plan can be built i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 from dagrun.graph.caps import Cap
@@ -70,20 +69,7 @@ def make_frontier(
     return Frontier(shared or own, first), caps_of
 
 
-@dataclass(slots=True)
-class Built:
-    """The state of a run that has not begun.
-
-    Attributes:
-        frontier: The frontier of the graph.
-        graph: The live graph.
-    """
-
-    frontier: Frontier
-    graph: LiveGraph
-
-
-def build(plan: CheckedPlan, inputs: Stored, shared: Cap | None, expected: Expected) -> Built:
+def build(plan: CheckedPlan, inputs: Stored, shared: Cap | None, expected: Expected) -> LiveGraph:
     """Build the initial state of a run of *plan*.
 
     Args:
@@ -93,4 +79,4 @@ def build(plan: CheckedPlan, inputs: Stored, shared: Cap | None, expected: Expec
         expected: How long steps are expected to take.
     """
     frontier, caps_of = make_frontier(plan, shared, expected)
-    return Built(frontier, LiveGraph(plan, inputs, frontier, caps_of, expected))
+    return LiveGraph(plan, inputs, frontier, caps_of, expected)

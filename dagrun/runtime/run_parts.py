@@ -76,7 +76,7 @@ class RunParts:
 
     def __init__(self, setup: RunSetup, up: RunCallbacks, on_room: Callable[[], object] | None) -> None:
         plan, kept, context = setup.plan, setup.record, setup.calls.context
-        built = setup.built or state_of(setup, partial(setup.shared.durations.medians_of, plan.toolbox))
+        self.graph = graph = setup.graph or state_of(setup, partial(setup.shared.durations.medians_of, plan.toolbox))
         self.run_id = setup.run_id
         self.policy = policy = plan.policy
         self.windows = setup.shared.windows
@@ -87,8 +87,7 @@ class RunParts:
         self.now = now = clock()
         self.up = up
         self.new_scope = stop_scopes(policy.grace, now, up.on_cancelled_around)
-        self.graph = graph = built.graph
-        self.frontier = built.frontier
+        self.frontier = graph.frontier
         context.run(REDACTOR.set, plan.redactor)
         self.tracer = tracer = setup.tracer
         if tracer is not None:

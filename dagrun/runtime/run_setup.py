@@ -13,8 +13,9 @@ from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.durations import Durations
 from dagrun.decide.hedging import HedgeShare
 from dagrun.graph.budget import Budget
-from dagrun.graph.build import Built, build
+from dagrun.graph.build import build
 from dagrun.graph.caps import Cap
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import Expected
 from dagrun.model.event import Opening
 from dagrun.model.executor import Executor
@@ -100,7 +101,7 @@ class RunSetup:
         record: The record of the run; `None` if there is no journal.
         is_plan_only: Whether no step runs, because only the plan of the planner is wanted.
         tracer: Traces the run; `None` if it is not traced.
-        built: The state in which the run begins, if it is built already; see `build_large`.
+        graph: The state in which the run begins, if it is built already; see `build_large`.
     """
 
     plan: CheckedPlan
@@ -112,7 +113,7 @@ class RunSetup:
     record: OpenRecord | None = None
     is_plan_only: bool = False
     tracer: RunTracer | None = None
-    built: Built | None = field(default=None, init=False)
+    graph: LiveGraph | None = field(default=None, init=False)
 
     @property
     def run_log(self) -> RunLog | None:
@@ -131,10 +132,10 @@ async def build_large(setup: RunSetup) -> None:
     if len(plan.steps) < MANY_STEPS:
         return
     medians = setup.shared.durations.medians_of(plan.toolbox)  # not in the thread: other runs in this loop add to them
-    setup.built = await off_loop(len(plan.steps), partial(state_of, setup, lambda: medians))
+    setup.graph = await off_loop(len(plan.steps), partial(state_of, setup, lambda: medians))
 
 
-def state_of(setup: RunSetup, learned: Callable[[], Mapping[str, float]]) -> Built:
+def state_of(setup: RunSetup, learned: Callable[[], Mapping[str, float]]) -> LiveGraph:
     """Build the initial state of a run.
 
     Args:

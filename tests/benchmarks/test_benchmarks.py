@@ -208,12 +208,11 @@ def test_the_musts_are_those_of_the_issue() -> None:
 
 
 def test_a_gate_looks_at_seven_pairs_at_least() -> None:
-    """Fewer may all be disturbed; but at 100,000 steps one pair takes as long as all others of its row together."""
+    """Fewer may all be disturbed."""
     sizes = {size for case in overhead.FULL for size in case.sizes}
 
-    assert sizes == {100, 1_000, 10_000, 100_000}
-    assert min(overhead.pairs_for(size) for size in sizes if size < 100_000) == 7
-    assert overhead.pairs_for(100_000) == 1
+    assert sizes == {100, 1_000, 10_000}
+    assert min(overhead.pairs_for(size) for size in sizes) == 7
 
 
 @pytest.mark.real_time

@@ -62,7 +62,7 @@ def test_a_frontier_shows_what_is_ready() -> None:
 
 def test_a_frontier_shows_its_cap() -> None:
     plan = check_plan(Plan(steps=CHAIN), TOOLS, Policy(max_running=4))
-    graph = build(plan, None, None, Expected(plan)).graph
+    graph = build(plan, None, None, Expected(plan))
     for node in graph.nodes.values():
         if node.state is State.READY:
             graph.frontier.push(node)

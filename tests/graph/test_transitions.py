@@ -132,7 +132,7 @@ def test_the_tables_name_events_that_are_applied_and_no_step_leaves_its_end_but_
 
 def _fold(events: list[Event]) -> None:
     plan = check_plan(Plan(steps=STEPS, goal="the goal"), TOOLS, Policy())
-    fold(build(plan, None, None, Expected(plan)).graph, events, "run")
+    fold(build(plan, None, None, Expected(plan)), events, "run")
 
 
 def _record() -> list[Event]:

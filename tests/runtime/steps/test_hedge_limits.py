@@ -138,8 +138,8 @@ async def test_a_place_that_is_promised_is_for_a_step_that_is_ready() -> None:
     """A run that stood in line for a shared place has a step for it; a second call must not go before that."""
     shared = Cap(1)
     plan = dagrun.check(Plan(steps=[step()]), [Looker(QUICK).tool])
-    built = build(plan, None, shared, Expected(plan))
-    node, frontier = built.graph.nodes["slow"], built.frontier
+    graph = build(plan, None, shared, Expected(plan))
+    node, frontier = graph.nodes["slow"], graph.frontier
     assert frontier.has_more_room(node)
 
     shared.promised.add(frontier)
