@@ -53,7 +53,7 @@ def _problems(plan: Plan, executors: Any, tools: Any = ()) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-REFUSED = "DR222 steps[0].executor: step a runs nap in the executor far, which does not take it: nap needs a screen"
+REFUSED = "DR222 steps[0].executor: step a runs nap in the executor far, which does not accept it: nap needs a screen"
 
 
 def test_a_check_asks_the_executors_once_for_each_tool() -> None:
@@ -101,7 +101,7 @@ async def test_a_patch_is_asked_about_as_a_plan_is(is_checked: bool) -> None:
     if is_checked:
         plan = dagrun.check(plan, toolset(), executors=("far",))
     async with dagrun.start(plan, tools=None if is_checked else toolset(), executors={"far": choosy}) as run:
-        with pytest.raises(SpliceRefused, match="which does not take it: nap needs a screen"):
+        with pytest.raises(SpliceRefused, match="which does not accept it: nap needs a screen"):
             await run.splice(Patch(edits=(Add(step=_nap("b")),)))
         result = await run.result()
 
@@ -137,7 +137,7 @@ def test_an_executor_that_answers_wrongly_is_told_so(answer: Any, said: str) -> 
                 raise answer
             return answer
 
-    assert _problems(Plan(steps=[_nap("a")]), {"far": Wrong()})[0].endswith(f"does not take it: {said}")
+    assert _problems(Plan(steps=[_nap("a")]), {"far": Wrong()})[0].endswith(f"does not accept it: {said}")
 
 
 def test_accepts_is_a_method() -> None:
@@ -222,7 +222,7 @@ def _of_program() -> Tool[..., Any]:
     [
         (_inside(), r"no other place can import closure: .*closure is defined inside a function; move it to the top"),
         (_of_program(), "no other place can import own: it is defined in the program or the notebook itself"),
-        (_of_schema(), "no other place can import forecast: it is made of a schema"),
+        (_of_schema(), "no other place can import forecast: it was made from a schema"),
         (uses_client, "client, an object of the host, does not reach another place"),
         (uses_context, "context.deps, an object of the host, does not reach another place"),
         (gives_object, "gives_object takes or returns objects in memory"),
@@ -249,7 +249,7 @@ def test_a_worker_process_cannot_ask_people() -> None:
     with pytest.raises(PlanRefused) as caught:
         dagrun.check(Plan(steps=[step]), [wire_tools.far_asks])
     assert [str(problem) for problem in caught.value.problems] == [
-        "DR222 steps[0].tool: step a runs far_asks in the executor process, which does not take it: far_asks asks "
+        "DR222 steps[0].tool: step a runs far_asks in the executor process, which does not accept it: far_asks asks "
         "people, and its question does not reach them from there"
     ]
 

@@ -326,7 +326,7 @@ def test_a_field_that_does_not_exist_is_an_attribute_error() -> None:
 def test_a_step_that_is_gone_is_named() -> None:
     text = f"{sales.step('Austin')}"
     gc.collect()
-    with pytest.raises(dagrun.ContractError, match="a step that no variable holds any more"):
+    with pytest.raises(dagrun.ContractError, match="a step that no variable holds"):
         _in_plan(show.step(text))
 
 

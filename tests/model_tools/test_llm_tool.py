@@ -333,7 +333,10 @@ def test_what_failures_of_models_mean(error: Exception, kind: ErrorKind, is_tran
         ({"max_output_tokens": 0}, "max_output_tokens must be at least 1, got 0"),
         ({"max_tokens": 0}, "max_tokens must be a positive, finite number"),
         ({"effect": "none"}, "effect is one of"),
-        ({"effect": "pure"}, "llm: who asks a model is not pure"),  # a ceiling of tokens would not stop it
+        (
+            {"effect": "pure"},
+            "llm: a tool that asks a model is a read, not pure",
+        ),  # a ceiling of tokens would not stop it
         ({"colour": "red"}, "unknown option colour"),
     ],
 )

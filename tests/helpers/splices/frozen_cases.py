@@ -198,7 +198,7 @@ REFUSED: dict[str, tuple[list[Any], list[str]]] = {
     ),
     "a fallback that the call does not have": (
         [add("x", BOB, fallback="find_again")],
-        ["DR427 edits[0].step: its fallback is not that of bob"],
+        ["DR427 edits[0].step: its fallback differs from bob's"],
     ),
     "another element": (
         [instead("all[1]", "b", {"tool": "mail", "args": {"to": "mallory"}})],
