@@ -40,7 +40,7 @@ from dagrun.model.event import Opening
 from dagrun.model.executor import Executor
 from dagrun.model.journal import Journal, RunLog
 from dagrun.model.policy import Policy
-from dagrun.model.tracing import RunFacts, RunTracer, Traces
+from dagrun.model.tracing import RunTracer, TracedRun, Traces
 from dagrun.model.value import Stored, encode, to_json
 from dagrun.presenters import face
 from dagrun.runtime.artifacts import ArtifactFolder
@@ -296,7 +296,7 @@ class Engine:
         tracing = options["tracing"] if options["tracing"] is not None else self._tracing
         if tracing is None:
             return None
-        facts = RunFacts(
+        facts = TracedRun(
             run_id=run_id, steps=len(plan.steps), redactor=plan.redactor, earlier=earlier, relation=relation
         )
         return tracing.begin(facts)

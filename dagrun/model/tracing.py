@@ -22,7 +22,7 @@ TRACEPARENT: Final = "traceparent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
+class TracedRun:
     """The facts of a run when its span begins.
 
     Attributes:
@@ -134,7 +134,7 @@ class RunTracer(Protocol):
 class Traces(Protocol):
     """The type of ``tracing=…``: `dagrun.Tracing`, or another object that begins a tracer for each run."""
 
-    def begin(self, run: RunFacts) -> RunTracer | None:
+    def begin(self, run: TracedRun) -> RunTracer | None:
         """Return the tracer of a run that begins; `None` if it cannot be traced. It must not raise."""
 
 

@@ -32,7 +32,7 @@ from dagrun.model import event as events
 from dagrun.model.event import AttemptEnded, Event, Reviewed, StepSettled
 from dagrun.model.outcome import Outcome, Recovery, Status
 from dagrun.model.redaction.redactor import Redactor
-from dagrun.model.tracing import TRACEPARENT, TRACER, AttemptFacts, ModelSpan, RunFacts, RunTracer
+from dagrun.model.tracing import TRACEPARENT, TRACER, AttemptFacts, ModelSpan, RunTracer, TracedRun
 from dagrun.model.value import decode_or_reason, encode_plain
 from dagrun.observe import semconv as names
 from dagrun.observe.trace_metrics import Instruments
@@ -123,7 +123,7 @@ class Tracing:
         return f"<Tracing {self.workflow}{', with content' * self.captures_content}>"
 
     @_harmless
-    def begin(self, run: RunFacts) -> RunTracer | None:
+    def begin(self, run: TracedRun) -> RunTracer | None:
         """Begin the span of a run below the current span; see `dagrun.model.tracing.Traces`."""
         return _RunSpans(self, run)
 
@@ -157,7 +157,7 @@ class _RunSpans:
         traceparent: Names the span of the run.
     """
 
-    def __init__(self, tracing: Tracing, run: RunFacts) -> None:
+    def __init__(self, tracing: Tracing, run: TracedRun) -> None:
         self.is_faulty = False
         self._tracer = tracing.tracer
         self._metrics = tracing.metrics
@@ -565,7 +565,7 @@ def _headers(context: otel_context.Context) -> dict[str, str]:
     return carrier
 
 
-def _earlier(run: RunFacts) -> Iterator[Link]:
+def _earlier(run: TracedRun) -> Iterator[Link]:
     if run.earlier:
         span = trace.get_current_span(_W3C.extract({TRACEPARENT: run.earlier}, otel_context.Context()))
         if span.get_span_context().is_valid:

@@ -218,10 +218,10 @@ def test_a_gate_looks_at_seven_pairs_at_least() -> None:
 @pytest.mark.real_time
 def test_growth_in_turn_compares_equal_numbers_of_steps() -> None:
     """One run of twice the steps against two runs: with nothing that grows faster, the exponent is near 1."""
-    growth = overhead.growth_in_turn("chain", 100, 200, 3, of_base=False)
+    growth = overhead.growth_in_turn("chain", 200, 400, 3, of_base=False)
 
     assert growth.in_turn
-    assert growth.sizes == (100, 200)
+    assert growth.sizes == (200, 400)
     assert 0 < growth.ours < 2  # two runs against one would be 1; the big one against one small, 2
 
 

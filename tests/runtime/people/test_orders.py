@@ -165,7 +165,7 @@ async def test_what_is_no_order_is_thrown_away(text: bytes, caplog: pytest.LogCa
     async with _begun(journal) as run:
         await journal.post(RUN, text)
         assert (await run.result()).status is Status.SUCCEEDED
-    assert "was thrown away" in caplog.text
+    assert "was discarded" in caplog.text
     assert await _left(journal) == []
 
 
