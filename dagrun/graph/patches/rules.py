@@ -217,4 +217,5 @@ def behind_its_wave(
         return checked
     stay = frozenset(substitutes.get(gate, gate) for gate in old.gates if gate not in dropped)
     gates = stay - frozenset(checked.depends_on)
-    return replace(checked, depends_on=(*checked.depends_on, *sorted(gates)), gates=gates)
+    depends_on = (*checked.depends_on, *sorted(gates))
+    return replace(checked, depends_on=depends_on, gates=gates, waits_for_all=old.waits_for_all)

@@ -216,6 +216,14 @@ def test_the_next_wave_waits_for_the_substitute() -> None:
     assert played.states["c"] == "ready"
 
 
+def test_a_step_that_changes_still_waits_for_whole_steps() -> None:
+    """It must not begin with the first element of a `for_each` before it, as it would without waves."""
+    played = _waves()
+    played.splice(Rewire(id="c", depends_on=[]))
+
+    assert played.graph.nodes["c"].plan.waits_for_all
+
+
 # Requests to the planner ------------------------------------------------------------------------------------
 
 
