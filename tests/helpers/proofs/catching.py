@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from transitions import IllegalTransition
+
 # What a mutant puts in the place of what.
 Parts: TypeAlias = Mapping[Any, Any]
 Proof: TypeAlias = Callable[[Parts], Iterator[str]]
@@ -12,7 +14,23 @@ Proof: TypeAlias = Callable[[Parts], Iterator[str]]
 
 def first_catch(proofs: Iterable[Proof], parts: Parts) -> str | None:
     """The first of *proofs* that notices that *parts* are broken, and what it says; `None` if none does."""
-    return next((f"{proof.__name__}: {problem}" for proof in proofs for problem in proof(parts)), None)
+    for proof in proofs:
+        try:
+            problem = next(iter(proof(parts)), None)
+        except Exception as error:
+            illegal = _illegal_transition(error)
+            if illegal is None:
+                raise
+            problem = str(illegal)  # the tables of transitions are a proof of their own, which looks on in all tests
+        if problem is not None:
+            return f"{proof.__name__}: {problem}"
+    return None
+
+
+def _illegal_transition(error: BaseException) -> IllegalTransition | None:
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for each in error.exceptions if (found := _illegal_transition(each))), None)
+    return error if isinstance(error, IllegalTransition) else None
 
 
 def survivors(proofs: Iterable[Proof], mutants: Mapping[str, Parts]) -> list[str]:

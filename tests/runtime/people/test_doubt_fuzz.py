@@ -75,6 +75,7 @@ def doubted(parts: Parts) -> Iterator[str]:
 
 @pytest.mark.rigs(seconds=30)
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.bad_records
 @pytest.mark.parametrize("name", DOUBT_MUTANTS)
 def test_every_way_to_lose_a_doubt_is_noticed(name: str) -> None:
     """A hole of each of these kinds cannot come back unnoticed."""
