@@ -18,7 +18,7 @@ help: ## list these targets
 
 env: $(READY) ## make .venv with dagrun and all that its development needs
 
-test: $(READY) ## run the tests (3 minutes on two cores)
+test: $(READY) ## run the tests (9 minutes on two cores)
 	$(BIN)/pytest -q -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
 rigs: $(READY) ## run the long proofs

@@ -57,7 +57,7 @@ class FallbackChain:
         ContractError: There are no planners, or one of them is none; *min_confidence* is not a number from 0 to 1.
 
     Examples:
-        >>> from dagrun import Ladder, PersonPlanner, Plan, Route, RouterPlanner, StaticPlanner, Step
+        >>> from dagrun import FallbackChain, PersonPlanner, Plan, Route, RouterPlanner, StaticPlanner, Step
         >>> sales = Plan(steps=[Step(id="load", tool="load_sales")])
         >>> chain = FallbackChain(RouterPlanner([Route("sales", ["sales"], sales)]), PersonPlanner())
         >>> [rung.name for rung in chain.rungs]
@@ -70,7 +70,7 @@ class FallbackChain:
         rungs: list[FallbackPlanner] = []
         for planner in planners:
             must_be_planner(
-                planner.planner if isinstance(planner, FallbackPlanner) else planner, "each planner of a Ladder"
+                planner.planner if isinstance(planner, FallbackPlanner) else planner, "each planner of a FallbackChain"
             )
             if isinstance(planner, FallbackPlanner):
                 rungs.append(planner)
@@ -79,7 +79,7 @@ class FallbackChain:
             else:
                 rungs.append(FallbackPlanner(planner, min_confidence=min_confidence))
         if not rungs:
-            raise ContractError("a Ladder needs planners: FallbackChain(RouterPlanner(…), OpenAIPlanner('gpt-5'))")
+            raise ContractError("give it planners, as in FallbackChain(RouterPlanner(…), OpenAIPlanner('gpt-5'))")
         self.rungs: tuple[FallbackPlanner, ...] = with_names(tuple(rungs))
 
     async def revise(self, brief: Brief) -> Revision:

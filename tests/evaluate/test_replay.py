@@ -35,8 +35,8 @@ from dagrun import (
     Verdict,
     tool,
 )
-from dagrun.evaluate.replay.heard import Heard
 from dagrun.evaluate.replay.order import Order
+from dagrun.evaluate.replay.recorded_outcomes import RecordedOutcomes
 from dagrun.model import event as events
 from dagrun.model.condition import Condition
 from dagrun.model.event import AttemptEnded, Event
@@ -482,25 +482,25 @@ def test_its_state_is_the_same_to_the_last_digit(kind: Kind) -> None:
 # Lookups with a fault -------------------------------------------------------------------------------------------------
 
 
-def first_attempt(heard: Heard) -> None:
+def first_attempt(outcomes: RecordedOutcomes) -> None:
     """Look calls up by their step alone."""
-    heard.calls = {(step, number): heard.calls[step, 1] for step, number in heard.calls}
+    outcomes.calls = {(step, number): outcomes.calls[step, 1] for step, number in outcomes.calls}
 
 
-def first_request(heard: Heard) -> None:
+def first_request(outcomes: RecordedOutcomes) -> None:
     """Look answers of the planner up by the order of requests alone: the last one first."""
-    heard.replies = defaultdict(list, {number: told[::-1] for number, told in heard.replies.items()})
+    outcomes.replies = defaultdict(list, {number: told[::-1] for number, told in outcomes.replies.items()})
 
 
-def any_question(heard: Heard) -> None:
+def any_question(outcomes: RecordedOutcomes) -> None:
     """Look answers up by the kind of question."""
-    ends = [told for told in heard.answers.values() if told]
-    heard.answers = defaultdict(list, dict.fromkeys(heard.answers, ends[0]))
+    ends = [told for told in outcomes.answers.values() if told]
+    outcomes.answers = defaultdict(list, dict.fromkeys(outcomes.answers, ends[0]))
 
 
-def no_deed(heard: Heard) -> None:
+def no_deed(outcomes: RecordedOutcomes) -> None:
     """Forget the host."""
-    heard.deeds.clear()
+    outcomes.host_actions.clear()
 
 
 async def well_at_last(journal: MemoryJournal) -> None:
@@ -529,17 +529,17 @@ async def asked_twice(journal: MemoryJournal) -> None:
     ],
 )
 def test_a_lookup_by_less_than_its_key_is_seen(
-    kind: Kind, fault: Callable[[Heard], None], monkeypatch: pytest.MonkeyPatch
+    kind: Kind, fault: Callable[[RecordedOutcomes], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = Heard.__init__
+    read = RecordedOutcomes.__init__
     assert differs_again(kind) == []
     monkeypatch.setattr("dagrun.evaluate.replay.cassette._PATIENCE", 100.0)
 
-    def broken(heard: Heard, recorded: Sequence[Event]) -> None:
-        read(heard, recorded)
-        fault(heard)
+    def broken(outcomes: RecordedOutcomes, recorded: Sequence[Event]) -> None:
+        read(outcomes, recorded)
+        fault(outcomes)
 
-    monkeypatch.setattr(Heard, "__init__", broken)
+    monkeypatch.setattr(RecordedOutcomes, "__init__", broken)
     assert differs_again(kind) != []
 
 

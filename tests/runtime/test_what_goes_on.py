@@ -24,6 +24,7 @@ from small_tools import ONCE
 pytestmark = [pytest.mark.real_time]
 
 SLEEPS: Final = [sys.executable, "-c", "import time; time.sleep(30)"]
+SLEEPS_ON: Final = [sys.executable, "-c", "import time; time.sleep(300)"]
 LOOPS: Final = ["asyncio", "uvloop", "trio"]
 
 
@@ -70,31 +71,26 @@ def _stopped(
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_program_of_anyio_is_killed_at_the_time_limit(loop: str) -> None:
     """Its clean-up waits for the program, and counts on being cancelled once more."""
-    begun = time.monotonic()
 
     async def runs() -> None:
-        await anyio.run_process(SLEEPS)
+        await anyio.run_process(SLEEPS_ON)
 
-    step = _stopped(runs, loop)
+    step = _stopped(runs, loop, grace=600.0)  # were that waited for, the limit of this test would end it
 
     assert (step.state, step.reason) == ("timed_out", "it took longer than 0.3 s")
-    assert time.monotonic() - begun < 5  # of the grace period, and of the thirty seconds that it would take
 
 
 @pytest.mark.costly
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("output", [subprocess.PIPE, None])
 def test_so_is_one_that_is_only_opened(loop: str, output: int | None) -> None:
-    begun = time.monotonic()
-
     async def opens() -> None:
-        async with await anyio.open_process(SLEEPS, stdout=output, stderr=output) as process:
+        async with await anyio.open_process(SLEEPS_ON, stdout=output, stderr=output) as process:
             await process.wait()
 
-    step = _stopped(opens, loop)
+    step = _stopped(opens, loop, grace=600.0)
 
     assert (step.state, step.reason) == ("timed_out", "it took longer than 0.3 s")
-    assert time.monotonic() - begun < 5
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])

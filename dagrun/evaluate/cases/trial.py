@@ -215,7 +215,7 @@ async def end_of(call: Callable[[], Awaitable[T]], who: str, most: float | None 
             limit waits for no thread and no socket.
 
     Raises:
-        Hung: It has not ended.
+        Deadlocked: It has not ended.
     """
     why = f"{who} has not ended: it waits for what never comes"
 

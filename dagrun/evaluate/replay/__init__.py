@@ -2,6 +2,6 @@
 
 In: a record. Out: the result of the run as it comes to now, and what it asked for that was not recorded.
 
-Open `cassette.py` first: it plays tools, planner, critics, people and host. `heard.py` is the index that it looks them
-up in, and `order.py` keeps the order of the record. Nothing is inferred: what is not found is a `Miss`.
+Open `cassette.py` first: it plays tools, planner, critics, people and host. `recorded_outcomes.py` is the index that it
+looks them up in, and `order.py` keeps the order of the record. Nothing is inferred: what is not found is a `Miss`.
 """

@@ -18,8 +18,14 @@ from dagrun.api.engine import Engine
 from dagrun.checks.tool_contracts import recorded_toolbox
 from dagrun.errors import CannotPlan, DagrunError, ModelError, OverCeiling, PlanRefused, QuestionNotFound, ToolError
 from dagrun.evaluate.cases.stand_in_world import CONTEXT, composing_tool, stub_of
-from dagrun.evaluate.replay.heard import RECONCILED, Deed, Heard, HeardCall, HeardReply
 from dagrun.evaluate.replay.order import Order
+from dagrun.evaluate.replay.recorded_outcomes import (
+    RECONCILED,
+    HostAction,
+    RecordedCall,
+    RecordedOutcomes,
+    RecordedReply,
+)
 from dagrun.journal.memory import MemoryJournal
 from dagrun.model import event as events
 from dagrun.model.codec.event_codec import events_of
@@ -48,7 +54,7 @@ _KEPT_AS_IT_IS: Final = "the planner keeps the plan as it is: "
 _PATIENCE: Final = 1e6  # seconds, after which a run waits for what never comes
 _BROKEN_OFF: Final = "its record ends here"
 _CLOSE: Final = 1e-9  # seconds, for sums of floats
-_CLINGS: Final = 100.0  # grace periods for which a call that would not stop goes on
+_GRACE_PERIODS: Final = 100.0  # grace periods for which a call that would not stop goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +107,13 @@ class Cassette:
     ) -> None:
         self._run_id, self._lines = run_id, lines
         unseal = None if record_key is None else Sealer(record_key, run_id).open
-        self._heard = heard = Heard(events_of(run_id, lines, unseal))
-        self._order = Order(heard.events)
-        self._tools = recorded_tools(heard.opening) if tools is None else toolbox_of(tools)
+        self._outcomes = outcomes = RecordedOutcomes(events_of(run_id, lines, unseal))
+        self._order = Order(outcomes.events)
+        self._tools = recorded_tools(outcomes.opening) if tools is None else toolbox_of(tools)
         self._zero: float | None = None  # the begin of the run, on the clock of the loop
         self._closed: Counter[str] = Counter()  # by question: how often it was closed
         self._new: list[Question] = []  # to which an answer may be on its way
-        self._deeds = deque(heard.deeds)
+        self._host_actions = deque(outcomes.host_actions)
         self._run: Run | None = None
         self._claimed: dict[str, Question] = {}  # by idempotency key: the question that a tool answers
         self._reviewed: set[tuple[int, str]] = set()
@@ -115,7 +121,7 @@ class Cassette:
         self.journal = MemoryJournal()
 
     def __repr__(self) -> str:
-        return f"<Cassette {self._run_id}: {len(self._heard.calls)} calls>"
+        return f"<Cassette {self._run_id}: {len(self._outcomes.calls)} calls>"
 
     @classmethod
     async def from_journal(
@@ -149,24 +155,24 @@ class Cassette:
             PlanRefused: The plan does not pass the check: of another policy, say.
             CannotResume: The same, of a run that was resumed.
         """
-        heard = self._heard
+        outcomes = self._outcomes
         given: dict[str, Any] = {
             "tools": Toolbox(list(map(self._stub, self._tools.values())), allow=self._tools.allowed),
-            "policy": heard.opening.policy,
-            "critics": [_RecordedCritic(name, self) for name in heard.opening.critics],
-            "planner": self if heard.has_planner else None,
-            "compose": self._stub(composing_tool()) if heard.composes else None,
-            "attended": heard.has_people,
-            "executors": dict.fromkeys(heard.opening.executors, _InThisTask()),
+            "policy": outcomes.opening.policy,
+            "critics": [_RecordedCritic(name, self) for name in outcomes.opening.critics],
+            "planner": self if outcomes.has_planner else None,
+            "compose": self._stub(composing_tool()) if outcomes.composes else None,
+            "attended": outcomes.has_people,
+            "executors": dict.fromkeys(outcomes.opening.executors, _InThisTask()),
             "secrets": {name: f"the made-up secret {name}" for name in self._secrets()} or None,
             **options,
             "on_event": partial(self._see, options.get("on_event")),
         }
         async with Engine() as engine, await self._opened(engine, given) as run:
-            self._new += (one for one in run.pending if one.id in heard.questions and one not in self._new)
+            self._new += (one for one in run.pending if one.id in outcomes.questions and one not in self._new)
             self._run = run
             while self._due() is not None:
-                await self._do(run, self._deeds.popleft())  # before anything goes on
+                await self._do(run, self._host_actions.popleft())  # before anything goes on
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._hear_people, run, tasks)
                 tasks.start_soon(self._act, run)
@@ -176,20 +182,20 @@ class Cassette:
 
     async def _opened(self, engine: Engine, given: dict[str, Any]) -> AbstractAsyncContextManager[Run]:
         """Open the run: a new one, or one that is resumed from the records before the session."""
-        heard, given = self._heard, {**given, "journal": self.journal}
-        if not heard.before:
-            first = heard.first
+        outcomes, given = self._outcomes, {**given, "journal": self.journal}
+        if not outcomes.before:
+            first = outcomes.first
             goal = None if first.plan.steps else first.plan.goal
             facts = {"goal": goal, "run_id": self._run_id, "seed": first.seed, "inputs": decode(first.inputs)}
             return engine.start(first.plan if first.plan.steps else None, **facts, **given)
         run_log = await self.journal.create(self._run_id)
-        for line in self._lines[: len(heard.before)]:
+        for line in self._lines[: len(outcomes.before)]:
             run_log.append(line.text)
         await run_log.durable()
         await run_log.aclose()
         key = await self.journal.answer_key(self._run_id)
-        for end in (told[0] for told in heard.answers.values() if is_of_person(told[0])):
-            is_there = isinstance(heard.events[0], events.RunResumed) and end.at <= heard.events[0].at
+        for end in (told[0] for told in outcomes.answers.values() if is_of_person(told[0])):
+            is_there = isinstance(outcomes.events[0], events.RunResumed) and end.at <= outcomes.events[0].at
             if is_there and end.answer is not None:  # it lay in the inbox
                 letter = AnswerMessage.of(end.question, end.answer, key)
                 await self.journal.post(self._run_id, letter.model_dump_json().encode())
@@ -212,17 +218,17 @@ class Cassette:
         self._order.see(event)
         if on_event is not None:
             on_event(event)
-        while self._run is not None and (deed := self._due()) is not None and not deed.is_change:
-            self._stop(self._run, self._deeds.popleft())
+        while self._run is not None and (action := self._due()) is not None and not action.is_change:
+            self._stop(self._run, self._host_actions.popleft())
         if self._run is not None and self.last == event.seq:
             self._run.suspend(_BROKEN_OFF)  # if it goes on
 
-    def _due(self) -> Deed | None:
+    def _due(self) -> HostAction | None:
         """Return the next recorded action of the host, if it was at this instant."""
-        if not self._deeds or self._zero is None or not self._order.is_next(self._deeds[0].event):
+        if not self._host_actions or self._zero is None or not self._order.is_next(self._host_actions[0].event):
             return None
-        is_now = anyio.current_time() >= self._zero + self._deeds[0].event.at - _CLOSE
-        return self._deeds[0] if is_now else None
+        is_now = anyio.current_time() >= self._zero + self._host_actions[0].event.at - _CLOSE
+        return self._host_actions[0] if is_now else None
 
     async def _turn(self, event: Event, at: float | None = None, began: Event | None = None) -> None:
         """Wait for the turn of an event, which came at *at* seconds of the run."""
@@ -238,7 +244,7 @@ class Cassette:
 
     async def _call(self, tool: AnyTool, **arguments: Any) -> Any:
         context: ToolContext = arguments[tool.arguments.context or CONTEXT]
-        now, call = anyio.current_time(), self._heard.calls.get((context.step, context.attempt))
+        now, call = anyio.current_time(), self._outcomes.calls.get((context.step, context.attempt))
         if call is None or call.began.tool != tool.name:
             text = f"step {context.step} attempt {context.attempt} was not recorded"
             raise ToolError(self._miss(context.step, text if call is None else f"{text} as a call of {tool.name}"))
@@ -255,7 +261,7 @@ class Cassette:
         await self._turn(call.ended, now + call.ended.at - call.began.at, call.began)
         return self._end(call.ended.outcome, context)
 
-    async def _ask_inside(self, call: HeardCall, now: float, context: ToolContext) -> None:
+    async def _ask_inside(self, call: RecordedCall, now: float, context: ToolContext) -> None:
         for asked in call.questions:
             await anyio.sleep_until(now + asked.at - call.began.at)
             question = asked.question
@@ -271,7 +277,7 @@ class Cassette:
         except anyio.get_cancelled_exc_class():
             if outcome.state is State.ABANDONED or is_late:
                 with anyio.CancelScope(shield=True):
-                    await anyio.sleep(_CLINGS * self._heard.opening.policy.grace)
+                    await anyio.sleep(_GRACE_PERIODS * self._outcomes.opening.policy.grace)
             if failure is not None and failure.nothing_happened:
                 raise ToolError("nothing has happened") from None
             raise
@@ -289,12 +295,14 @@ class Cassette:
         """Return the recorded `reconcile` result of a call: keys are not recorded, so questions match in order."""
         if key not in self._claimed:
             claimed = {question.id for question in self._claimed.values()}
-            questions = (one for one in self._heard.questions.values() if one.kind is Asked.EFFECT and one.tool == tool)
+            questions = (
+                one for one in self._outcomes.questions.values() if one.kind is Asked.EFFECT and one.tool == tool
+            )
             question = next((one for one in questions if one.id not in claimed), None)
             if question is None:
                 return None
             self._claimed[key] = question
-        told = self._heard.answers.get(self._claimed[key].id, ())
+        told = self._outcomes.answers.get(self._claimed[key].id, ())
         if not told or (answer := told[0].answer) is None or not answer.by.startswith(RECONCILED):
             return None
         if answer.choice not in ("took_effect", "approve"):
@@ -312,14 +320,14 @@ class Cassette:
 
     async def _answer(self, run: Run, question: Question) -> None:
         """Answer as the person did, after as long."""
-        heard, number = self._heard, self._closed[question.id]
-        if question.id not in heard.questions:
+        outcomes, number = self._outcomes, self._closed[question.id]
+        if question.id not in outcomes.questions:
             self._miss(question.step, f"the question about {question.step or 'the run'} was not recorded")
             return
-        told = heard.answers.get(question.id, ())
+        told = outcomes.answers.get(question.id, ())
         if number >= len(told) or (answer := told[number].answer) is None or not is_of_person(told[number]):
             return
-        since = max(heard.questions[question.id].asked_at, heard.events[0].at)
+        since = max(outcomes.questions[question.id].asked_at, outcomes.events[0].at)
         await self._turn(told[number], anyio.current_time() + told[number].at - since)
         try:
             await run.answer(question, answer)
@@ -330,37 +338,39 @@ class Cassette:
 
     async def _act(self, run: Run) -> None:
         """Repeat the actions of the host; at the end, suspend a run that waits for an event that never comes."""
-        grace = self._heard.opening.policy.grace
-        while self._deeds:
-            deed = self._deeds[0]
-            is_after_grace = isinstance(deed.event, events.AttemptEnded) and deed.event.outcome.state is State.ABANDONED
+        grace = self._outcomes.opening.policy.grace
+        while self._host_actions:
+            action = self._host_actions[0]
+            is_after_grace = (
+                isinstance(action.event, events.AttemptEnded) and action.event.outcome.state is State.ABANDONED
+            )
             assert self._zero is not None
-            await self._turn(deed.event, self._zero + deed.event.at - (grace if is_after_grace else 0.0))
-            if self._deeds and self._deeds[0] is deed:  # else it was done meanwhile
-                await self._do(run, self._deeds.popleft())
-        await anyio.sleep(_PATIENCE + self._heard.events[-1].at)
+            await self._turn(action.event, self._zero + action.event.at - (grace if is_after_grace else 0.0))
+            if self._host_actions and self._host_actions[0] is action:  # else it was done meanwhile
+                await self._do(run, self._host_actions.popleft())
+        await anyio.sleep(_PATIENCE + self._outcomes.events[-1].at)
         self._miss("", "what the run waits for was not recorded")
         run.suspend(_BROKEN_OFF)
 
-    async def _do(self, run: Run, deed: Deed) -> None:
+    async def _do(self, run: Run, action: HostAction) -> None:
         try:
-            match deed.event:
+            match action.event:
                 case events.Spliced() as event:
                     facts = {"output": event.output} if event.changes_output else {}
                     await run.splice(Patch(edits=event.edits, reason=event.reason, **facts))
                 case events.GoalChanged() as event:
                     await run.change_goal(event.goal)
                 case _:
-                    self._stop(run, deed)
+                    self._stop(run, action)
         except DagrunError as error:
-            self._miss(deed.step, f"the host cannot do what it did: {error}")
+            self._miss(action.step, f"the host cannot do what it did: {error}")
 
     @staticmethod
-    def _stop(run: Run, deed: Deed) -> None:
-        if isinstance(deed.event, events.RunSuspended):
-            run.suspend(deed.reason)
+    def _stop(run: Run, action: HostAction) -> None:
+        if isinstance(action.event, events.RunSuspended):
+            run.suspend(action.reason)
         else:
-            run.cancel(deed.step or None, deed.reason)
+            run.cancel(action.step or None, action.reason)
 
     # The planner ------------------------------------------------------------------------------------------
 
@@ -369,14 +379,16 @@ class Cassette:
         """The planners of a fallback chain, if there was one; see `FallbackChain`."""
         return tuple(
             FallbackPlanner(_OneOfSeveral(self), name, min_confidence=0.0, tries=tries)
-            for name, tries in self._heard.rungs.items()
+            for name, tries in self._outcomes.rungs.items()
         )
 
     def revise(self, brief: Brief) -> RevisedBy:
         """Answer a request as the planner did; see `Planner`."""
         about = {trigger.step for trigger in brief.triggers}
-        numbers = [number for number, steps in self._heard.requests.items() if about <= steps]
-        left = next((self._heard.replies[number] for number in numbers if self._heard.replies[number]), self._heard.cut)
+        numbers = [number for number, steps in self._outcomes.requests.items() if about <= steps]
+        left = next(
+            (self._outcomes.replies[number] for number in numbers if self._outcomes.replies[number]), self._outcomes.cut
+        )
         if not left:
             named = ", ".join(sorted(filter(None, about))) or "the goal"
             text = f"the answer of the planner about {named} was not recorded"
@@ -389,7 +401,7 @@ class Cassette:
         raise error
 
     @staticmethod
-    def _charge(reply: HeardReply) -> None:
+    def _charge(reply: RecordedReply) -> None:
         """Report the usage and the answers of the planner's models."""
         if (answers := ANSWERS.get()) is not None and reply.called is not None:
             for text in reply.called.answers:
@@ -399,7 +411,7 @@ class Cassette:
             if charged is not None:
                 charge.settle(charged.tokens, charged.cost)
 
-    async def _streamed(self, reply: HeardReply) -> AsyncIterator[Patch]:
+    async def _streamed(self, reply: RecordedReply) -> AsyncIterator[Patch]:
         now = anyio.current_time()
         for event in reply.early:
             await self._turn(event, now + event.at - reply.asked.at)
@@ -408,7 +420,7 @@ class Cassette:
         if rest is not None:
             yield rest
 
-    async def _whole(self, reply: HeardReply, began: float | None = None, *, is_first: bool = False) -> Patch | None:
+    async def _whole(self, reply: RecordedReply, began: float | None = None, *, is_first: bool = False) -> Patch | None:
         began, called = anyio.current_time() if began is None else began, reply.called
         if called is None or called.fault.startswith(LATE):
             await anyio.sleep_forever()
@@ -436,15 +448,17 @@ class Cassette:
 
     def judges(self, critic: str, step: Step) -> bool:
         """Whether a critic has judged outputs of a step."""
-        told = [one.verdicts for one in self._heard.reviews if one.verdicts and one.step.partition("[")[0] == step.id]
+        told = [
+            one.verdicts for one in self._outcomes.reviews if one.verdicts and one.step.partition("[")[0] == step.id
+        ]
         if told:
             return any(verdict.critic == critic for verdicts in told for verdict in verdicts)
-        return step.id in self._heard.reviewed
+        return step.id in self._outcomes.reviewed
 
     async def judge(self, critic: str, step: Step, outcome: Outcome) -> Verdict:
         """Return a critic's verdict on an output, found by step and value: critics do not get the attempt."""
-        for review in self._heard.reviews:
-            call = self._heard.calls.get((review.step, review.attempt))
+        for review in self._outcomes.reviews:
+            call = self._outcomes.calls.get((review.step, review.attempt))
             ended = None if call is None else call.ended
             is_other = ended is not None and ended.outcome.value != outcome.value
             if review.step.partition("[")[0] != step.id or is_other or (review.seq, critic) in self._reviewed:
@@ -492,7 +506,7 @@ class _InThisTask:
         """Release nothing."""
 
 
-def _report(call: HeardCall, outcome: Outcome, context: ToolContext) -> None:
+def _report(call: RecordedCall, outcome: Outcome, context: ToolContext) -> None:
     if outcome.tokens or outcome.cost is not None or outcome.shared is not None:
         context.report_usage(tokens=outcome.tokens, cost=outcome.cost)
     if call.confidence is not None:
@@ -522,7 +536,7 @@ def _patch_of(splices: Sequence[events.Spliced], **facts: Any) -> Patch:
     return Patch(edits=[edit for event in splices for edit in event.edits], **facts)
 
 
-def _error_of(fault: str, reply: HeardReply) -> DagrunError:
+def _error_of(fault: str, reply: RecordedReply) -> DagrunError:
     """Return an error that is decided about as the one on record was."""
     name, _, text = fault.removeprefix("it raised ").partition(": ")
     if name == "CannotPlan":

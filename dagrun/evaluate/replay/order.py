@@ -17,7 +17,7 @@ from dagrun.model.event import Event
 
 _PATIENCE: Final = 0.001  # seconds
 # Not followed: what changes no step, or is told together with the event that comes next.
-_ASIDE: Final = (
+_NOT_FOLLOWED: Final = (
     events.Progress,
     events.Gap,
     events.ConfidenceReported,
@@ -99,7 +99,7 @@ class Order:
 
 
 def _is_followed(event: Event) -> bool:
-    return event.origin == "planner" if isinstance(event, events.PatchRefused) else not isinstance(event, _ASIDE)
+    return event.origin == "planner" if isinstance(event, events.PatchRefused) else not isinstance(event, _NOT_FOLLOWED)
 
 
 def _facts(event: Event) -> tuple[object, ...]:

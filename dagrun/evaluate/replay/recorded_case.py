@@ -17,7 +17,7 @@ from dagrun.errors import CasesRefused, ValueRefused
 from dagrun.evaluate.cases.case_file import FOREVER
 from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
 from dagrun.evaluate.replay.cassette import LATE, is_of_person, secrets_in, was_stopped
-from dagrun.evaluate.replay.heard import Heard, HeardCall, HeardReply
+from dagrun.evaluate.replay.recorded_outcomes import RecordedCall, RecordedOutcomes, RecordedReply
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.codec.event_codec import events_of, marks_of
@@ -58,24 +58,24 @@ def recorded_case(run_id: str, recorded: Sequence[Event], *, redact: Hook | None
         raise CasesRefused([f"run {run_id} has not ended{where}: a case says how it ends"])
     redactor = redactor_of(recorded, redact) or DEFAULT_REDACTOR
     shown = [as_shown(event, redactor) for event in recorded]
-    heard = Heard(shown)
-    if reasons := list(_reasons_against(heard)):
+    outcomes = RecordedOutcomes(shown)
+    if reasons := list(_reasons_against(outcomes)):
         raise CasesRefused([f"run {run_id} cannot become a case: {reason}" for reason in reasons])
     assert isinstance(recorded[0], RunStarted)
     assert recorded[0].opening is not None
-    return _case(run_id, recorded[0].opening.seed, heard, replayed(run_id, shown).graph)
+    return _case(run_id, recorded[0].opening.seed, outcomes, replayed(run_id, shown).graph)
 
 
-def _reasons_against(heard: Heard) -> Iterator[str]:
-    if heard.first.parent:
-        yield f"it retries run {heard.first.parent}: make one of that run"
-    elif heard.before:
+def _reasons_against(outcomes: RecordedOutcomes) -> Iterator[str]:
+    if outcomes.first.parent:
+        yield f"it retries run {outcomes.first.parent}: make one of that run"
+    elif outcomes.before:
         yield "it was resumed, and a case is of one session: play it with dagrun.Cassette"
-    for deed in heard.deeds[:1]:
-        ended = f"cancelled step {deed.step}" if deed.step else "ended it"
-        what = "changed its plan or goal" if deed.is_change else ended
+    for action in outcomes.host_actions[:1]:
+        ended = f"cancelled step {action.step}" if action.step else "ended it"
+        what = "changed its plan or goal" if action.is_change else ended
         yield f"its host {what} while it ran, which no case says: play it with dagrun.Cassette"
-    for (step, _), call in heard.calls.items():
+    for (step, _), call in outcomes.calls.items():
         value = None if call.ended is None else call.ended.outcome.value
         if isinstance(value, Unavailable):
             yield f"its record does not have what step {step} gave: {value.reason}"
@@ -105,22 +105,22 @@ def playable_events(run_id: str, lines: Sequence[Line], unseal: Callable[[str], 
     return events_of(run_id, lines, unseal)
 
 
-def _case(run_id: str, seed: int | None, heard: Heard, graph: LiveGraph) -> dict[str, Any]:
-    begin, calls = _begin(heard.first), list(heard.calls.values())
-    replies = list(_replies(heard)) if heard.has_planner else []
+def _case(run_id: str, seed: int | None, outcomes: RecordedOutcomes, graph: LiveGraph) -> dict[str, Any]:
+    begin, calls = _begin(outcomes.first), list(outcomes.calls.values())
+    replies = list(_replies(outcomes)) if outcomes.has_planner else []
     facts = {
         **begin,
-        "inputs": decode(heard.first.inputs) or {},
+        "inputs": decode(outcomes.first.inputs) or {},
         "seed": seed or 0,
-        "policy": heard.first.policy.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        "policy": outcomes.first.policy.model_dump(mode="json", by_alias=True, exclude_defaults=True),
         "planner": replies,
         "secrets": sorted({*secrets_in([replies, begin])}),
-        "people": _people(heard),
+        "people": _people(outcomes),
         "world": _world([call for call in calls if call.began.tool != COMPOSE], graph),
         "compose": _short_list([_act(call, graph) for call in calls if call.began.tool == COMPOSE]),
-        "expect": _expect(heard, graph, replies),
+        "expect": _expect(outcomes, graph, replies),
     }
-    kept = {"world", *(["planner"] if heard.has_planner else [])}
+    kept = {"world", *(["planner"] if outcomes.has_planner else [])}
     name = re.sub(r"[^A-Za-z0-9_.:-]", "-", run_id)
     return {"id": name, **{key: fact for key, fact in facts.items() if fact or key in kept}}
 
@@ -147,16 +147,16 @@ def _seconds(value: float) -> dict[str, float]:
 # The planner and people -----------------------------------------------------------------------------------------------
 
 
-def _replies(heard: Heard) -> Iterator[dict[str, Any]]:
+def _replies(outcomes: RecordedOutcomes) -> Iterator[dict[str, Any]]:
     """Yield the answers of the planner that were used, with the fields of a `PlannerReply`."""
-    for number, told in sorted(heard.replies.items()):
-        about = sorted(filter(None, heard.requests[number]))
+    for number, told in sorted(outcomes.replies.items()):
+        about = sorted(filter(None, outcomes.requests[number]))
         for reply in told:
             if not (reply.is_asked_again or reply.problems or reply.handed_on):
                 yield {**({"about": about} if about else {}), **_reply(reply)}
 
 
-def _reply(reply: HeardReply) -> dict[str, Any]:
+def _reply(reply: RecordedReply) -> dict[str, Any]:
     called, kind = reply.called, {} if reply.kind == "cannot" else {"kind": reply.kind}
     assert called is not None
     used = {"tokens": called.tokens, "cost": called.cost}
@@ -182,12 +182,12 @@ def _reply(reply: HeardReply) -> dict[str, Any]:
     return {**facts, "patch": {"edits": shown, **why, **answer}, **more}
 
 
-def _people(heard: Heard) -> dict[str, Any]:
+def _people(outcomes: RecordedOutcomes) -> dict[str, Any]:
     """Return the answers of people, by step or kind of question; an immediate approval is a word."""
     found: dict[str, list[dict[str, Any]]] = {}
-    inside = {asked.question.id for call in heard.calls.values() for asked in call.questions}
-    for id_, ends in heard.answers.items():
-        question = heard.questions[id_]
+    inside = {asked.question.id for call in outcomes.calls.values() for asked in call.questions}
+    for id_, ends in outcomes.answers.items():
+        question = outcomes.questions[id_]
         for end in (one for one in ends if is_of_person(one) and id_ not in inside):
             assert end.answer is not None
             facts = {"value": end.answer.value, "note": end.answer.note, **_seconds(end.at - question.asked_at)}
@@ -206,7 +206,7 @@ def _people(heard: Heard) -> dict[str, Any]:
 # The world ------------------------------------------------------------------------------------------------------------
 
 
-def _world(calls: Iterable[HeardCall], graph: LiveGraph) -> dict[str, Any]:
+def _world(calls: Iterable[RecordedCall], graph: LiveGraph) -> dict[str, Any]:
     """Return the responses of each tool, with the step where steps had different results."""
     by_tool: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for call in calls:
@@ -222,7 +222,7 @@ def _world(calls: Iterable[HeardCall], graph: LiveGraph) -> dict[str, Any]:
     return world
 
 
-def _act(call: HeardCall, graph: LiveGraph) -> dict[str, Any]:
+def _act(call: RecordedCall, graph: LiveGraph) -> dict[str, Any]:
     """Return the result of a call as the fields of an `Act`; a cancelled call takes for ever."""
     if call.ended is None:
         return {"takes": FOREVER}
@@ -254,22 +254,22 @@ def _shortened(acts: Sequence[Any]) -> list[Any]:
 # What is expected -----------------------------------------------------------------------------------------------------
 
 
-def _expect(heard: Heard, graph: LiveGraph, replies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _expect(outcomes: RecordedOutcomes, graph: LiveGraph, replies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     expected: dict[str, Any] = {"status": str(graph.status), **_answer(graph)}
     planned = list(graph.planned())
     if any(planned):
         few = len(planned) <= _MAX_STEPS
         expected["steps"] = {node.id: _step(node) for node in planned if few or _is_worth_a_look(node)}
-    tools = Counter(call.began.tool for call in heard.calls.values())
+    tools = Counter(call.began.tool for call in outcomes.calls.values())
     once = [tool for tool, count in tools.items() if count == 1 and not graph.plan.toolbox[tool].effect.is_free]
     if once:
         expected["calls"] = {"once": once}
     if replies:
-        spliced = (event for event in heard.events if isinstance(event, Spliced) and event.origin == "planner")
+        spliced = (event for event in outcomes.events if isinstance(event, Spliced) and event.origin == "planner")
         count = sum(event.request > 0 for event in spliced)
         expected["patches"] = {"at_least": count, "at_most": count}
-    if not any(call.questions for call in heard.calls.values()):
-        expected["escalates"] = bool(heard.questions) or graph.status in (Status.ESCALATED, Status.WAITING)
+    if not any(call.questions for call in outcomes.calls.values()):
+        expected["escalates"] = bool(outcomes.questions) or graph.status in (Status.ESCALATED, Status.WAITING)
     return {name: part for name, part in expected.items() if name == "output" or part not in ({}, [])}
 
 

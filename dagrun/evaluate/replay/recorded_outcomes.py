@@ -30,7 +30,7 @@ _ENDS: Final = {Status.ESCALATED: "person", Status.OVER_BUDGET: "ceiling"}
 
 
 @dataclass(slots=True)
-class HeardCall:
+class RecordedCall:
     """A call of a tool.
 
     Attributes:
@@ -47,7 +47,7 @@ class HeardCall:
 
 
 @dataclass(slots=True)
-class HeardReply:
+class RecordedReply:
     """A call of the planner, and its answer.
 
     Attributes:
@@ -79,7 +79,7 @@ class HeardReply:
 
 
 @dataclass(slots=True)
-class Deed:
+class HostAction:
     """An action of the host; *event* is its place in the record.
 
     Attributes:
@@ -98,7 +98,7 @@ class Deed:
         return isinstance(self.event, events.Spliced | events.GoalChanged)
 
 
-class Heard:
+class RecordedOutcomes:
     """The outcomes from outside in the last session of a run.
 
     Args:
@@ -118,7 +118,7 @@ class Heard:
         reviewed: The steps whose outputs were reviewed, elements by their for_each.
         questions: The questions, by id; also those that were open when the session began.
         answers: The ends of questions, by id.
-        deeds: What the host did.
+        host_actions: What the host did.
         has_planner: Whether there was a planner.
         has_people: Whether there was somebody to ask.
         composes: Whether the run composed its answer.
@@ -146,16 +146,16 @@ class Heard:
 
     def _begin(self) -> None:
         """Begin a session, without outcomes yet."""
-        self.calls: dict[tuple[str, int], HeardCall] = {}
-        self.replies: dict[int, list[HeardReply]] = defaultdict(list)
-        self.cut: list[HeardReply] = []
+        self.calls: dict[tuple[str, int], RecordedCall] = {}
+        self.replies: dict[int, list[RecordedReply]] = defaultdict(list)
+        self.cut: list[RecordedReply] = []
         self.reviews: list[events.Reviewed] = []
         self.reviewed: set[str] = set()
         self.questions = dict(self._open)
         self.answers: dict[str, list[events.QuestionAnswered]] = defaultdict(list)
-        self.deeds: list[Deed] = []
-        self._running: dict[str, HeardCall] = {}
-        self._last: HeardReply | None = None
+        self.host_actions: list[HostAction] = []
+        self._running: dict[str, RecordedCall] = {}
+        self._last: RecordedReply | None = None
         self._is_alone = False  # it goes on without its planner
 
     @property
@@ -169,7 +169,7 @@ class Heard:
     def _look(self, event: Event) -> None:
         match event:
             case events.AttemptStarted():
-                self._running[event.step] = self.calls[event.step, event.attempt] = HeardCall(event)
+                self._running[event.step] = self.calls[event.step, event.attempt] = RecordedCall(event)
             case events.ConfidenceReported():
                 self._running[event.step].confidence = event.confidence
             case events.AttemptEnded():
@@ -203,7 +203,7 @@ class Heard:
         failure = outcome.failure
         is_cancelled = outcome.state is State.CANCELLED or (failure is not None and failure.kind is ErrorKind.CANCELLED)
         if is_cancelled and not self._is_over and step not in self._not_cancelled:
-            self.deeds.append(Deed(event, step, "" if failure is None else failure.message))
+            self.host_actions.append(HostAction(event, step, "" if failure is None else failure.message))
 
     def _note_splice(self, event: events.Spliced) -> None:
         self._not_cancelled.update(event.consequence.dropped, event.consequence.replaced)
@@ -216,23 +216,23 @@ class Heard:
             case events.Spliced():
                 self._note_splice(event)
                 if event.origin == "host" and not _composes(event):  # which the run adds by itself
-                    self.deeds.append(Deed(event, reason=event.reason))
+                    self.host_actions.append(HostAction(event, reason=event.reason))
             case events.GoalChanged():
-                self.deeds.append(Deed(event))
+                self.host_actions.append(HostAction(event))
             case events.RunSuspended() | events.RunStopping() if event.status is Status.CANCELLED:
-                self.deeds.append(Deed(event, reason=event.reason))
+                self.host_actions.append(HostAction(event, reason=event.reason))
             case events.StepExpanded():
                 self._not_cancelled.add(event.step)
             case events.StepSettled() if event.state is State.CANCELLED and not event.cause:
                 self._note_cancelled(event.step, Outcome(event.state, None, event.failure), event)
-                if self.deeds and self.deeds[-1].event is event:
-                    self.deeds[-1].reason = event.reason
+                if self.host_actions and self.host_actions[-1].event is event:
+                    self.host_actions[-1].reason = event.reason
         if isinstance(event, events.RunStopping | events.RunReopened):
             self._is_over = isinstance(event, events.RunStopping)
 
     # The planner ------------------------------------------------------------------------------------------
 
-    def _latest(self, request: int) -> HeardReply | None:
+    def _latest(self, request: int) -> RecordedReply | None:
         return self.replies[request][-1] if self.replies[request] else None
 
     def _look_at_planner(self, event: Event) -> None:
@@ -240,7 +240,7 @@ class Heard:
             case events.ReplanStarted():
                 self.requests[event.number] = frozenset(event.steps)
             case events.PlannerAsked():
-                self.cut.append(HeardReply(event))
+                self.cut.append(RecordedReply(event))
                 if event.planner:
                     self.rungs.setdefault(event.planner, _TRIES)
             case events.ModelReserved() if self.cut:
