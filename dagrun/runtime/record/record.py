@@ -349,7 +349,7 @@ class Record(EventLog):
             self.void(node)
         if node.id in self.graph.kept:
             return  # what follows from its end is decided later
-        if node.state is not _SUCCEEDED:
+        if node.state is not _SUCCEEDED and self.graph.behind(node):
             self.backlog.take(self.skipping(node))
         self._join(node.parent)
 
