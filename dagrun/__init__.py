@@ -63,10 +63,9 @@ if TYPE_CHECKING:
     from dagrun.evaluate.comparison.comparison import VariantComparison
     from dagrun.evaluate.comparison.variants import RunVariant
     from dagrun.evaluate.learning.memory_planner import MemoryPlanner
-    from dagrun.evaluate.metrics.metrics import Metrics
-    from dagrun.evaluate.metrics.read_runs import metrics
+    from dagrun.evaluate.metrics.metrics import Metrics, metrics
     from dagrun.evaluate.replay.cassette import Cassette
-    from dagrun.evaluate.simulation.failure_model import failure_rates
+    from dagrun.evaluate.simulation.call_models import failure_rates
     from dagrun.evaluate.simulation.simulate import simulate
     from dagrun.evaluate.simulation.simulation import Simulation, Variant
     from dagrun.executors.ray.executor import RayExecutor
@@ -193,8 +192,7 @@ _NAMES = {
     "dagrun.evaluate.comparison.comparison": "VariantComparison",
     "dagrun.evaluate.comparison.variants": "RunVariant",
     "dagrun.evaluate.learning.memory_planner": "MemoryPlanner",
-    "dagrun.evaluate.metrics.metrics": "Metrics",
-    "dagrun.evaluate.metrics.read_runs": "metrics",
+    "dagrun.evaluate.metrics.metrics": "Metrics metrics",
     "dagrun.evaluate.replay.cassette": "Cassette",
     "dagrun.errors": (
         "AnswerRefused CannotPlan CannotResume ContractError DagrunError JournalDamaged JournalError "
@@ -202,7 +200,7 @@ _NAMES = {
         "QuestionNotFound RecordRefused RunExists RunFailed RunHeld RunNotFound SpliceRefused StepNotFound "
         "ToolError UnknownFormat UnknownTool WrongRecordKey"
     ),
-    "dagrun.evaluate.simulation.failure_model": "failure_rates",
+    "dagrun.evaluate.simulation.call_models": "failure_rates",
     "dagrun.evaluate.simulation.simulate": "simulate",
     "dagrun.evaluate.simulation.simulation": "Simulation Variant",
     "dagrun.model_tools.agent_tool": "agent_tool",

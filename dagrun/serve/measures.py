@@ -19,10 +19,15 @@ from starlette.responses import Response
 
 from dagrun.errors import ContractError, JournalError
 from dagrun.evaluate.metrics.definitions import RUN_METRICS
-from dagrun.evaluate.metrics.figure_text import CALL_COLUMNS, RUN_COLUMNS, certainty_of, text_of
-from dagrun.evaluate.metrics.metrics import Metrics, measure
-from dagrun.evaluate.metrics.prometheus_text import CONTENT_TYPE, prometheus_text
-from dagrun.evaluate.metrics.read_runs import FiguresReader, read_time
+from dagrun.evaluate.metrics.metrics import FiguresReader, Metrics, measure, read_time
+from dagrun.evaluate.metrics.metrics_text import (
+    CALL_COLUMNS,
+    CONTENT_TYPE,
+    RUN_COLUMNS,
+    certainty_of,
+    prometheus_text,
+    text_of,
+)
 from dagrun.model.journal import Journal
 from dagrun.observe.html import Child, Markup, join, tag
 from dagrun.serve.guard import problem

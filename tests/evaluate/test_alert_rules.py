@@ -6,9 +6,8 @@ import pytest
 
 from dagrun.errors import ContractError
 from dagrun.evaluate.metrics.alert_rules import AlertRule, judge, read_rule
-from dagrun.evaluate.metrics.metrics import measure
-from dagrun.evaluate.metrics.prometheus_text import prometheus_text
-from dagrun.evaluate.metrics.read_runs import read_time, shown_time
+from dagrun.evaluate.metrics.metrics import measure, read_time, shown_time
+from dagrun.evaluate.metrics.metrics_text import prometheus_text
 from dagrun.observe.run_summary import Calls, RunSummary
 
 DAY = 86_400.0

@@ -11,8 +11,7 @@ import pytest
 import dagrun
 from dagrun import Add, Condition, NoRoute, Patch, Plan, RouterPlanner, Step
 from dagrun.errors import ContractError
-from dagrun.evaluate.learning.learn_routes import Learned, learn_routes
-from dagrun.evaluate.learning.planned_runs import planned_run
+from dagrun.evaluate.learning.learn_routes import Learned, learn_routes, planned_run
 from dagrun.planners.route_files import RouteFile, read_route
 from recorded_runs import Recorded
 from replans import Thinker

@@ -25,9 +25,8 @@ from dagrun import (
 )
 from dagrun.errors import ContractError
 from dagrun.evaluate.metrics import definitions
-from dagrun.evaluate.metrics.figure_text import change_of
-from dagrun.evaluate.metrics.metrics import Metrics, compared, measure
-from dagrun.evaluate.metrics.read_runs import measured_run
+from dagrun.evaluate.metrics.metrics import Metrics, compared, measure, measured_run
+from dagrun.evaluate.metrics.metrics_text import change_of
 from dagrun.model.tool import make_tool
 from dagrun.model.usage import METER
 from dagrun.observe.run_summary import Calls, RunSummary

@@ -11,7 +11,7 @@ import pytest
 
 import test_metrics
 from dagrun.errors import DagrunError
-from dagrun.evaluate.metrics import definitions, metrics, read_runs
+from dagrun.evaluate.metrics import definitions, metrics
 from dagrun.observe import run_summary
 from dagrun.testing import run_virtual
 
@@ -114,7 +114,7 @@ def test_a_fault_in_the_count_is_noticed(monkeypatch: pytest.MonkeyPatch, name: 
 
 @pytest.mark.parametrize("name", PATH_MUTANTS)
 def test_a_fault_in_the_critical_path_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    plant(monkeypatch, read_runs, *PATH_MUTANTS[name])
+    plant(monkeypatch, metrics, *PATH_MUTANTS[name])
     assert is_noticed()
 
 

@@ -11,11 +11,10 @@ import pytest
 
 import dagrun
 from dagrun import Answer, Artifact, Condition, Flow, MemoryJournal, Plan, Policy, Step, ToolContext
+from dagrun.evaluate.cases.case_file import read_file
 from dagrun.evaluate.cases.evaluation import CaseResult, evaluate
 from dagrun.evaluate.cases.load_cases import CaseHost
-from dagrun.evaluate.cases.read_file import read_file
-from dagrun.evaluate.learning.learn_routes import learn_routes
-from dagrun.evaluate.learning.planned_runs import planned_run
+from dagrun.evaluate.learning.learn_routes import learn_routes, planned_run
 from dagrun.evaluate.learning.route_cases import route_case
 from dagrun.evaluate.replay.recorded_case import playable_events
 from dagrun.model.python_plans.plan_text import as_yaml

@@ -9,8 +9,7 @@ import pytest
 
 from dagrun import VariantComparison
 from dagrun.evaluate.comparison.comparison_text import text_of
-from dagrun.evaluate.comparison.differences import AMOUNTS, SHARES, Sample, VariantDifference, difference_of
-from dagrun.evaluate.comparison.verdicts import _TOLD
+from dagrun.evaluate.comparison.differences import _TOLD, AMOUNTS, SHARES, Sample, VariantDifference, difference_of
 from dagrun.evaluate.intervals import fewest_for, median_interval, paired_rates_interval
 
 # What is told ---------------------------------------------------------------------------------------------------------

@@ -9,9 +9,8 @@ from typing import Any, Final
 from dagrun.cli.terminal.text import columns
 from dagrun.errors import visible
 from dagrun.evaluate.metrics.definitions import Definition, Unit
-from dagrun.evaluate.metrics.figure_text import CALL_COLUMNS, RUN_COLUMNS, certainty_of, change_of, text_of
-from dagrun.evaluate.metrics.metrics import Group, Metrics
-from dagrun.evaluate.metrics.read_runs import shown_time
+from dagrun.evaluate.metrics.metrics import Group, Metrics, shown_time
+from dagrun.evaluate.metrics.metrics_text import CALL_COLUMNS, RUN_COLUMNS, certainty_of, change_of, text_of
 
 _CHANCE: Final = (
     "Of rates and quantiles, a change without a remark is more than chance (95 %). Of means, medians and sums, which"

@@ -11,13 +11,11 @@ from typing import Any
 import anyio
 
 from dagrun.errors import CasesRefused
-from dagrun.evaluate.cases.case_file import CaseFile
+from dagrun.evaluate.cases.case_file import CaseFile, find_files
 from dagrun.evaluate.cases.expectations import misses_of, objection_to
 from dagrun.evaluate.cases.fault_matrix import fault_matrix_failures
-from dagrun.evaluate.cases.figures import Figures, figures_of
-from dagrun.evaluate.cases.gates import GateResult, judge_gate, new_failing_cases, regressions
+from dagrun.evaluate.cases.figures import Figures, GateResult, figures_of, judge_gate, new_failing_cases, regressions
 from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases
-from dagrun.evaluate.cases.read_file import find_files
 from dagrun.evaluate.cases.stand_in_world import Bend
 from dagrun.evaluate.cases.trial import CaseRun, carry_out
 from dagrun.testing.virtual_clock import run_virtual

@@ -15,11 +15,10 @@ from pydantic import ValidationError
 
 from dagrun.api.checking import AnyPlan, toolbox_of
 from dagrun.errors import CasesRefused, ContractError, PlanRefused
-from dagrun.evaluate.cases.case_file import Case, CaseFile
+from dagrun.evaluate.cases.case_file import Case, CaseFile, read_file
 from dagrun.evaluate.cases.expectations import AnswerJudge
-from dagrun.evaluate.cases.gates import unknown_figures
+from dagrun.evaluate.cases.figures import unknown_figures
 from dagrun.evaluate.cases.planner_replies import PlayedPlanner
-from dagrun.evaluate.cases.read_file import read_file
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, must_fit, scripts_of, unknown_arguments
 from dagrun.evaluate.cases.trial import TrialSettings
 from dagrun.model.effect import Effect

@@ -12,9 +12,9 @@ from typing import Any, Final
 import anyio
 
 from dagrun.errors import CasesRefused, ContractError, OverCeiling, shorten
+from dagrun.evaluate.cases.case_file import find_files
 from dagrun.evaluate.cases.expectations import JudgeAnswer, misses_of, objection_to, unmet_by
 from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases, only_computes
-from dagrun.evaluate.cases.read_file import find_files
 from dagrun.evaluate.cases.trial import CaseRun
 from dagrun.evaluate.comparison.comparison import VariantComparison
 from dagrun.evaluate.comparison.differences import Sample

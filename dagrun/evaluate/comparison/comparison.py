@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from dagrun.errors import listing
 from dagrun.evaluate.cases.figures import PassRate
-from dagrun.evaluate.comparison.differences import AMOUNTS, SHARES, Pair, PairwiseResult, Sample, difference_of
-from dagrun.evaluate.comparison.verdicts import verdict
+from dagrun.evaluate.comparison.differences import AMOUNTS, SHARES, Pair, PairwiseResult, Sample, difference_of, verdict
 from dagrun.evaluate.intervals import CONFIDENCE
 from dagrun.model.usage import ModelUse
 

@@ -12,8 +12,7 @@ from typing import Final
 from dagrun.errors import shorten, visible
 from dagrun.evaluate.cases.reports import cell, rate_text
 from dagrun.evaluate.comparison.comparison import VariantComparison, VariantFigures
-from dagrun.evaluate.comparison.differences import VariantDifference, difference_of
-from dagrun.evaluate.comparison.verdicts import MOST_SHOWN, times
+from dagrun.evaluate.comparison.differences import MOST_SHOWN, VariantDifference, difference_of, times
 from dagrun.evaluate.intervals import CONFIDENCE
 
 _MOST_MISSES: Final = 3  # of a way

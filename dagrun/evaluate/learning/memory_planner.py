@@ -25,8 +25,7 @@ from typing import Any, Final
 from dagrun.api.replaying import Replayed, replayed
 from dagrun.checks.tool_contracts import contract_of
 from dagrun.errors import ContractError
-from dagrun.evaluate.learning.learn_routes import learn_routes
-from dagrun.evaluate.learning.planned_runs import hash_of, planned_run
+from dagrun.evaluate.learning.learn_routes import hash_of, learn_routes, planned_run
 from dagrun.evaluate.plan_shape import first_plan, plain_plan
 from dagrun.model.codec.event_codec import events_of
 from dagrun.model.event import DraftStarted, QuestionAnswered

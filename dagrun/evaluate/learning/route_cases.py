@@ -16,7 +16,7 @@ from dagrun.evaluate.cases.case_file import Case, CaseFile
 from dagrun.evaluate.cases.expectations import misses_of
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, scripts_of
 from dagrun.evaluate.cases.trial import TrialSettings, carry_out
-from dagrun.evaluate.learning.planned_runs import PlannedRun
+from dagrun.evaluate.learning.learn_routes import PlannedRun
 from dagrun.evaluate.replay.cassette import recorded_tools
 from dagrun.evaluate.replay.recorded_case import recorded_case
 from dagrun.model.event import Event

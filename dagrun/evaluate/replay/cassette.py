@@ -22,7 +22,7 @@ from dagrun.evaluate.replay.order import Order
 from dagrun.evaluate.replay.recorded_outcomes import (
     RECONCILED,
     HostAction,
-    RecordedCall,
+    PlayedCall,
     RecordedOutcomes,
     RecordedReply,
 )
@@ -261,7 +261,7 @@ class Cassette:
         await self._turn(call.ended, now + call.ended.at - call.began.at, call.began)
         return self._end(call.ended.outcome, context)
 
-    async def _ask_inside(self, call: RecordedCall, now: float, context: ToolContext) -> None:
+    async def _ask_inside(self, call: PlayedCall, now: float, context: ToolContext) -> None:
         for asked in call.questions:
             await anyio.sleep_until(now + asked.at - call.began.at)
             question = asked.question
@@ -506,7 +506,7 @@ class _InThisTask:
         """Release nothing."""
 
 
-def _report(call: RecordedCall, outcome: Outcome, context: ToolContext) -> None:
+def _report(call: PlayedCall, outcome: Outcome, context: ToolContext) -> None:
     if outcome.tokens or outcome.cost is not None or outcome.shared is not None:
         context.report_usage(tokens=outcome.tokens, cost=outcome.cost)
     if call.confidence is not None:

@@ -17,7 +17,7 @@ from dagrun.errors import CasesRefused, ValueRefused
 from dagrun.evaluate.cases.case_file import FOREVER
 from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
 from dagrun.evaluate.replay.cassette import LATE, is_of_person, secrets_in, was_stopped
-from dagrun.evaluate.replay.recorded_outcomes import RecordedCall, RecordedOutcomes, RecordedReply
+from dagrun.evaluate.replay.recorded_outcomes import PlayedCall, RecordedOutcomes, RecordedReply
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.codec.event_codec import events_of, marks_of
@@ -206,7 +206,7 @@ def _people(outcomes: RecordedOutcomes) -> dict[str, Any]:
 # The world ------------------------------------------------------------------------------------------------------------
 
 
-def _world(calls: Iterable[RecordedCall], graph: LiveGraph) -> dict[str, Any]:
+def _world(calls: Iterable[PlayedCall], graph: LiveGraph) -> dict[str, Any]:
     """Return the responses of each tool, with the step where steps had different results."""
     by_tool: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for call in calls:
@@ -222,7 +222,7 @@ def _world(calls: Iterable[RecordedCall], graph: LiveGraph) -> dict[str, Any]:
     return world
 
 
-def _act(call: RecordedCall, graph: LiveGraph) -> dict[str, Any]:
+def _act(call: PlayedCall, graph: LiveGraph) -> dict[str, Any]:
     """Return the result of a call as the fields of an `Act`; a cancelled call takes for ever."""
     if call.ended is None:
         return {"takes": FOREVER}

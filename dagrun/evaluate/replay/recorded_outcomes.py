@@ -30,7 +30,7 @@ _ENDS: Final = {Status.ESCALATED: "person", Status.OVER_BUDGET: "ceiling"}
 
 
 @dataclass(slots=True)
-class RecordedCall:
+class PlayedCall:
     """A call of a tool.
 
     Attributes:
@@ -146,7 +146,7 @@ class RecordedOutcomes:
 
     def _begin(self) -> None:
         """Begin a session, without outcomes yet."""
-        self.calls: dict[tuple[str, int], RecordedCall] = {}
+        self.calls: dict[tuple[str, int], PlayedCall] = {}
         self.replies: dict[int, list[RecordedReply]] = defaultdict(list)
         self.cut: list[RecordedReply] = []
         self.reviews: list[events.Reviewed] = []
@@ -154,7 +154,7 @@ class RecordedOutcomes:
         self.questions = dict(self._open)
         self.answers: dict[str, list[events.QuestionAnswered]] = defaultdict(list)
         self.host_actions: list[HostAction] = []
-        self._running: dict[str, RecordedCall] = {}
+        self._running: dict[str, PlayedCall] = {}
         self._last: RecordedReply | None = None
         self._is_alone = False  # it goes on without its planner
 
@@ -169,7 +169,7 @@ class RecordedOutcomes:
     def _look(self, event: Event) -> None:
         match event:
             case events.AttemptStarted():
-                self._running[event.step] = self.calls[event.step, event.attempt] = RecordedCall(event)
+                self._running[event.step] = self.calls[event.step, event.attempt] = PlayedCall(event)
             case events.ConfidenceReported():
                 self._running[event.step].confidence = event.confidence
             case events.AttemptEnded():

@@ -24,11 +24,15 @@ from dagrun.checks.check_plan import check_plan
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError
-from dagrun.evaluate.simulation.duration_model import DurationModel, read_duration, read_durations
-from dagrun.evaluate.simulation.failure_model import FailureModel, read_failures
-from dagrun.evaluate.simulation.policy_variants import policy_variants
+from dagrun.evaluate.simulation.call_models import (
+    DurationModel,
+    FailureModel,
+    read_duration,
+    read_durations,
+    read_failures,
+)
 from dagrun.evaluate.simulation.simulated_plan import RandomSource, World, simulated
-from dagrun.evaluate.simulation.simulation import Simulation, Variant
+from dagrun.evaluate.simulation.simulation import Simulation, Variant, policy_variants
 from dagrun.model.outcome import Status
 from dagrun.model.policy import Policy
 from dagrun.model.question import Asked, Question

@@ -22,8 +22,15 @@ from pydantic_core import SchemaValidator, from_json
 from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
 from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, shorten
-from dagrun.evaluate.simulation.duration_model import FORMS, DurationModel, learned_duration, read_duration
-from dagrun.evaluate.simulation.failure_model import TIMEOUT, FailureModel, error_of
+from dagrun.evaluate.simulation.call_models import (
+    FORMS,
+    TIMEOUT,
+    DurationModel,
+    FailureModel,
+    error_of,
+    learned_duration,
+    read_duration,
+)
 from dagrun.model.condition import Condition
 from dagrun.model.contracts.sharing import Cache
 from dagrun.model.reference import Reference

@@ -8,7 +8,7 @@ from typing import Any
 
 import dagrun
 from dagrun import MemoryJournal, Plan, Policy, Step
-from dagrun.evaluate.metrics.read_runs import measured_run
+from dagrun.evaluate.metrics.metrics import measured_run
 from dagrun.model.journal import Line
 from dagrun.observe.run_summary import RunSummary
 from dagrun.runtime.result import RunResult

@@ -10,7 +10,7 @@ import pytest
 
 from dagrun.api.replaying import Replayed, replayed
 from dagrun.errors import shorten
-from dagrun.evaluate.metrics.read_runs import measured_run
+from dagrun.evaluate.metrics.metrics import measured_run
 from dagrun.graph.figures import RunFigures, critical_path
 from dagrun.model.codec.event_codec import events_of
 from dagrun.model.event import (

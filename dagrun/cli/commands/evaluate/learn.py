@@ -23,8 +23,7 @@ from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunNotFo
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagrun.evaluate.learning.learn_routes import Learned
-    from dagrun.evaluate.learning.planned_runs import PlannedRun
+    from dagrun.evaluate.learning.learn_routes import Learned, PlannedRun
     from dagrun.planners.route_files import RouteFile
 
 _TRIED: Final = 5  # runs of which a golden task is tried
@@ -55,7 +54,7 @@ def learn(*, min_runs: int, folder: str | None, is_forced: bool, as_json: bool, 
     Exit codes: 0, 2 wrong usage.
     """
     from dagrun.evaluate.learning.learn_routes import learn_routes
-    from dagrun.evaluate.metrics.read_runs import read_time
+    from dagrun.evaluate.metrics.metrics import read_time
 
     try:
         since = None if flags["since"] is None else read_time(flags["since"], time.time())
@@ -74,7 +73,7 @@ def learn(*, min_runs: int, folder: str | None, is_forced: bool, as_json: bool, 
 
 
 def _planned_runs(records: Records, since: float | None) -> tuple[list[PlannedRun], dict[str, str]]:
-    from dagrun.evaluate.learning.planned_runs import planned_run
+    from dagrun.evaluate.learning.learn_routes import planned_run
 
     found, skipped = [], {}
     for run_id in records.names():

@@ -16,9 +16,8 @@ from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
 from dagrun.cli.terminal.user_errors import FAILED, BadInput
 from dagrun.errors import ContractError
 from dagrun.evaluate.metrics.alert_rules import Alert, AlertRule, judge, read_rule
-from dagrun.evaluate.metrics.metrics import Metrics, compared, measure
-from dagrun.evaluate.metrics.prometheus_text import prometheus_text
-from dagrun.evaluate.metrics.read_runs import FiguresReader, RecordedRuns, read_time
+from dagrun.evaluate.metrics.metrics import FiguresReader, Metrics, RecordedRuns, compared, measure, read_time
+from dagrun.evaluate.metrics.metrics_text import prometheus_text
 
 
 def show_metrics(flags: dict[str, Any], *, as_json: bool, as_prom: bool) -> int:

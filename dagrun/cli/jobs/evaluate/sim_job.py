@@ -26,10 +26,9 @@ from dagrun.cli.terminal.text import columns_of, is_drawable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.decide.durations import Durations
 from dagrun.errors import shorten
-from dagrun.evaluate.simulation.failure_model import FailureModel, failure_rates
-from dagrun.evaluate.simulation.policy_variants import MAX_VARIANTS
+from dagrun.evaluate.simulation.call_models import FailureModel, failure_rates
 from dagrun.evaluate.simulation.simulate import simulate
-from dagrun.evaluate.simulation.simulation import Variant
+from dagrun.evaluate.simulation.simulation import MAX_VARIANTS, Variant
 
 T = TypeVar("T")
 
