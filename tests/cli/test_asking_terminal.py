@@ -15,7 +15,7 @@ import anyio.lowlevel
 import pytest
 
 from command_line import Shell, shell
-from dagrun.cli.terminal.keyboard import LONGEST, open_keyboard
+from dagrun.cli.terminal.ask_person import LONGEST, open_keyboard
 from typist import on_script
 
 __all__ = ["shell"]

@@ -14,10 +14,9 @@ import pytest
 
 import dagrun
 from command_line import Shell, shell
-from dagrun.cli.setup import shared_servers
-from dagrun.cli.setup.host_objects import loop_of, opened_deps
-from dagrun.cli.setup.shared_servers import KeptServers
-from dagrun.cli.setup.tool_modules import ConnectedToolbox
+from dagrun.cli.setup import mcp_servers
+from dagrun.cli.setup.mcp_servers import KeptServers
+from dagrun.cli.setup.tool_modules import ConnectedToolbox, loop_of, opened_deps
 from dagrun.errors import ContractError
 
 __all__ = ["shell"]
@@ -72,7 +71,7 @@ def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     if request.param == "uvloop":
         pytest.importorskip("uvloop")
     options = {"use_uvloop": True} if request.param == "uvloop" else {}
-    monkeypatch.setattr(shared_servers, "loop_options", lambda: options)
+    monkeypatch.setattr(mcp_servers, "loop_options", lambda: options)
     return str(request.param)
 
 

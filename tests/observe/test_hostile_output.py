@@ -19,10 +19,9 @@ from rich.console import Console
 
 from cli_tools import HOSTILE
 from command_line import TOOLS, Shell, finished, on_terminal, shell
+from dagrun.cli.terminal.display import BURST, MAX_LINE, RATE, RateLimiter, guarded
 from dagrun.cli.terminal.live_table import LiveTable
-from dagrun.cli.terminal.output_guard import BURST, MAX_LINE, RATE, RateLimiter, guarded
-from dagrun.cli.terminal.stdout import Data
-from dagrun.cli.terminal.text import columns, printable, to_json
+from dagrun.cli.terminal.text import Data, columns, printable, to_json
 from dagrun.model.event import Progress, RunStarted
 from dagrun.observe.progress import ProgressTable
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.stdout import Data, data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION, bounded, columns_of, printable
+from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, bounded, columns_of, data_output, printable
 from dagrun.errors import PlanRefused, Problem
 
 if TYPE_CHECKING:
@@ -76,8 +75,7 @@ def _check_plan(
     from dagrun.checks.check_plan import find_problems
     from dagrun.checks.open_questions import open_questions, question_problems
     from dagrun.checks.shape_advice import shape_advice
-    from dagrun.cli.setup.inputs import read_inputs
-    from dagrun.cli.setup.plans import load_plan
+    from dagrun.cli.setup.plans import load_plan, read_inputs
     from dagrun.cli.setup.secrets import names_of_secrets
     from dagrun.cli.setup.tool_modules import load_toolbox
 

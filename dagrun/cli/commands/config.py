@@ -13,8 +13,7 @@ from dagrun.cli.setup.settings import Configuration, configure, find_project, re
 from dagrun.cli.setup.toml_files import read_toml
 from dagrun.cli.setup.trust import SettingsFile
 from dagrun.cli.table_command import DefaultGroup, command
-from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION, columns, printable
+from dagrun.cli.terminal.text import SCHEMA_VERSION, columns, data_output, printable
 from dagrun.cli.terminal.user_errors import BadInput
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.stdout import Data, data_output
+from dagrun.cli.terminal.text import Data, data_output
 from dagrun.cli.terminal.user_errors import BadInput
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def do(*, goal: str, inputs: tuple[str, ...], save_plan: str | None, **flags: An
         )
     from dagrun.cli.jobs.goals import goal_of
     from dagrun.cli.records.output_folder import writable
-    from dagrun.cli.setup.inputs import read_inputs
+    from dagrun.cli.setup.plans import read_inputs
 
     with data_output() as data:
         file = writable(save_plan, "--save-plan")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.stdout import Data, data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION, bounded, columns
+from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, bounded, columns, data_output
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
 

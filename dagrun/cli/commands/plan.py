@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.stdout import Data, data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION
+from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, data_output
 from dagrun.cli.terminal.user_errors import BadInput
 
 if TYPE_CHECKING:
@@ -49,8 +48,7 @@ def plan(*, goal: str | None, inputs: tuple[str, ...], file: str, **flags: Any) 
     """
     from dagrun.cli.jobs.goals import get_plan, goal_of, is_saved, tell_stopped
     from dagrun.cli.records.output_folder import writable
-    from dagrun.cli.setup.inputs import read_inputs
-    from dagrun.cli.setup.plans import STDIN, plan_text
+    from dagrun.cli.setup.plans import STDIN, plan_text, read_inputs
 
     configuration = configure(flags)
     with data_output() as data:

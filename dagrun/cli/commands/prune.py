@@ -12,8 +12,7 @@ from dagrun.cli.records.run_records import open_records
 from dagrun.cli.records.run_standings import Known, standings
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION
+from dagrun.cli.terminal.text import SCHEMA_VERSION, data_output
 from dagrun.errors import JournalError, shorten
 from dagrun.observe.run_standing import RunState
 

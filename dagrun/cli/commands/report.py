@@ -13,8 +13,7 @@ import click
 from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.stdout import Data, data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION
+from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, data_output
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import JournalDamaged, shorten
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.stdout import Data, data_output
+from dagrun.cli.terminal.text import Data, data_output
 
 if TYPE_CHECKING:
     from dagrun.checks.checked_plan import CheckedPlan
@@ -36,8 +36,7 @@ def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
       5 waiting for a person, 6 escalated, 7 an effect is unresolved,
       130 cancelled by Ctrl-C, 143 by SIGTERM
     """
-    from dagrun.cli.setup.inputs import read_inputs
-    from dagrun.cli.setup.plans import show_order
+    from dagrun.cli.setup.plans import read_inputs, show_order
 
     configuration = configure(flags)
     with data_output() as data:

@@ -13,8 +13,7 @@ from dagrun.cli.records.run_standings import Known, verified
 from dagrun.cli.records.run_titles import what, when
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION, columns, columns_of
+from dagrun.cli.terminal.text import SCHEMA_VERSION, columns, columns_of, data_output
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import JournalDamaged, shorten, visible
 from dagrun.observe.line_breaks import wrap_words

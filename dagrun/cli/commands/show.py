@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagrun.cli.records.output_folder import writable, write_whole
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.stdout import Data, data_output
-from dagrun.cli.terminal.text import is_ascii
+from dagrun.cli.terminal.text import Data, data_output, is_ascii
 from dagrun.cli.terminal.user_errors import BadInput
 
 if TYPE_CHECKING:

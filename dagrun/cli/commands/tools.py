@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.stdout import Data, data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION
+from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, data_output
 from dagrun.cli.terminal.user_errors import BadInput
 
 if TYPE_CHECKING:

@@ -15,13 +15,11 @@ from dagrun.cli.jobs.bench_figures import Figures, as_dict, check_suffix, draw, 
 from dagrun.cli.jobs.execute import execute
 from dagrun.cli.jobs.job import Job, Reporting
 from dagrun.cli.records.output_folder import RunFolder, run_folder
-from dagrun.cli.setup.inputs import read_inputs
-from dagrun.cli.setup.plans import load_plan, scheduled
+from dagrun.cli.setup.plans import load_plan, read_inputs, scheduled
 from dagrun.cli.setup.setting_fields import Mode
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
-from dagrun.cli.terminal.stdout import Data
-from dagrun.cli.terminal.text import is_drawable
+from dagrun.cli.terminal.text import Data, is_drawable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.model.effect import Effect
 from dagrun.model.outcome import Status

@@ -20,12 +20,12 @@ from dagrun.api.preloading import OWN_LOOP
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli.jobs.job import Goal, Job, OnEvent, Reporting, ResumeOrRetry
 from dagrun.cli.jobs.recording import unusable
-from dagrun.cli.setup.host_objects import loop_of, opened_deps
 from dagrun.cli.setup.secrets import record_key
+from dagrun.cli.setup.tool_modules import loop_of, opened_deps
 from dagrun.cli.terminal import signals as interrupts
 from dagrun.cli.terminal.display import Display, make_display
-from dagrun.cli.terminal.keyboard import terminal_of
 from dagrun.cli.terminal.signals import Interrupts
+from dagrun.cli.terminal.text import terminal_of
 from dagrun.cli.terminal.user_errors import REFUSED, BadInput
 from dagrun.errors import DagrunError, JournalFailed, RunFailed
 from dagrun.model.event import Event

@@ -19,8 +19,7 @@ from dagrun.cli.setup.plans import STDIN, as_written, plan_text
 from dagrun.cli.setup.secrets import secrets_of
 from dagrun.cli.setup.settings import Configuration, names_in
 from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
-from dagrun.cli.terminal.stdout import Data
-from dagrun.cli.terminal.text import SCHEMA_VERSION, bounded, coloured, printable
+from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, bounded, coloured, printable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import PlanRefused, RunFailed
 from dagrun.observe.summary import spending_words

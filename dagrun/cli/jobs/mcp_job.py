@@ -19,11 +19,10 @@ from dagrun.cli.jobs.page_server import LOOPBACK, bound_socket, quiet_server
 from dagrun.cli.jobs.recording import typed_arguments
 from dagrun.cli.records.resume_command import labels_of, options_again
 from dagrun.cli.records.run_records import open_records
-from dagrun.cli.setup.host_objects import loop_of, opened_deps
 from dagrun.cli.setup.plans import load_plan
 from dagrun.cli.setup.secrets import record_key, secrets_of
 from dagrun.cli.setup.settings import configure
-from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
+from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox, loop_of, opened_deps
 from dagrun.cli.terminal.signals import Interrupts, exit_hard, next_in_loop
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import PlanRefused, shorten

@@ -15,8 +15,7 @@ from dagrun.cli.jobs.execute import both, execute, exit_code_of
 from dagrun.cli.jobs.job import Job, OnEvent, Reporting
 from dagrun.cli.records.output_folder import RunFolder, run_folder, write_whole
 from dagrun.cli.setup.plans import plan_text
-from dagrun.cli.terminal.stdout import Data
-from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, coloured, columns_of, is_ascii, printable, to_json
+from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, Data, coloured, columns_of, is_ascii, printable, to_json
 from dagrun.cli.terminal.user_errors import BadInput, problem_lines
 from dagrun.errors import first_lines
 from dagrun.model.outcome import State, Status

@@ -12,8 +12,7 @@ import click
 
 from dagrun.cli.setup.mcp_servers import offered_tools
 from dagrun.cli.setup.settings import configure
-from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
+from dagrun.cli.terminal.text import SCHEMA_VERSION, data_output, printable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
 from dagrun.sources.mcp_pins import Difference, LockFile, Offer, read_lock, write_lock

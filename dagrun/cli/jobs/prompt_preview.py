@@ -14,13 +14,12 @@ from dagrun.api import draft
 from dagrun.api.preloading import OWN_LOOP
 from dagrun.cli.jobs.goals import read_goal
 from dagrun.cli.jobs.job import Goal
-from dagrun.cli.setup.inputs import read_inputs
 from dagrun.cli.setup.planners import wording_of
+from dagrun.cli.setup.plans import read_inputs
 from dagrun.cli.setup.setting_fields import Dialect
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.tool_modules import load_toolbox
-from dagrun.cli.terminal.stdout import Data
-from dagrun.cli.terminal.text import SCHEMA_VERSION
+from dagrun.cli.terminal.text import SCHEMA_VERSION, Data
 from dagrun.errors import CannotPlan, PlanRefused, RunFailed
 from dagrun.llm.language_model import Reply, Request, Usage
 from dagrun.model.outcome import ErrorKind, State, TriggerKind

@@ -20,7 +20,7 @@ from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
 from dagrun.cli.setup.secrets import secrets_of
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox, names_tools
-from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.text import data_output
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.journal.base import without_password
 from dagrun.model.policy import Policy

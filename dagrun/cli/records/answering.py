@@ -20,9 +20,7 @@ from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.ask_person import login, make_approver
 from dagrun.cli.terminal.display import Display
-from dagrun.cli.terminal.keyboard import terminal_of
-from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, printable
+from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, data_output, printable, terminal_of
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.decide.questions import fault_of
 from dagrun.errors import AnswerRefused, shorten, visible

@@ -16,8 +16,7 @@ from dagrun.cli.records.resume_command import command_again, label, quoted
 from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.terminal.ask_person import login
-from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
+from dagrun.cli.terminal.text import SCHEMA_VERSION, data_output, printable
 from dagrun.cli.terminal.user_errors import FAILED, BadInput
 from dagrun.errors import shorten
 from dagrun.journal.following import RecordFollower

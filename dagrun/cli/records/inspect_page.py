@@ -11,8 +11,7 @@ from dagrun.cli.records.resume_command import command_again, label, quoted, wher
 from dagrun.cli.records.run_records import open_records
 from dagrun.cli.records.run_titles import what, when
 from dagrun.cli.setup.settings import Configuration
-from dagrun.cli.terminal.stdout import Data
-from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, is_ascii, printable, to_json
+from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, columns_of, is_ascii, printable, to_json
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten, visible
 from dagrun.graph.figures import RunFigures

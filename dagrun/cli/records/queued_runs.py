@@ -12,8 +12,7 @@ from dagrun.cli.records.run_records import open_shared_records
 from dagrun.cli.records.run_standings import Known, listed
 from dagrun.cli.records.run_titles import when
 from dagrun.cli.setup.settings import configure
-from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION
+from dagrun.cli.terminal.text import SCHEMA_VERSION, data_output
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
 from dagrun.observe.run_standing import RunState

@@ -1,4 +1,4 @@
-"""The settings of the command line, and their allowed values.
+"""The settings of the command line, and their allowed values: each check yields the faults of a value in words.
 
 Data from outside is checked by pydantic elsewhere. Settings are not, because every command reads them, and to load
 pydantic takes longer than all that ``dagrun runs`` does.
@@ -6,17 +6,138 @@ pydantic takes longer than all that ``dagrun runs`` does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
 
-from dagrun.cli.setup import setting_checks
 from dagrun.cli.setup.toml_files import fault_lines
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.journal.base import without_password
 
 if TYPE_CHECKING:
     from dagrun.llm.prices import Price
+
+
+# Yields a fault for each part of a value that does not fit: the place of the part in the value, and a sentence.
+Check: TypeAlias = Callable[[Any], Iterator[tuple[str, str]]]
+
+# The form of a secret in settings. A path may be anything; but what follows "env:" must be the name of a variable, as a
+# user may write the value of the secret there by mistake. The name is as in `dagrun.model.secrets.secret`, which would
+# load pydantic; a test compares them.
+NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_-]{0,63}"
+_SECRET: Final = re.compile(rf"{NAME_PATTERN}(=env:[A-Za-z_][A-Za-z0-9_]{{0,199}}|=file:.{{1,1000}})?", re.ASCII)
+
+
+def _text(value: Any) -> Iterator[tuple[str, str]]:
+    """Check for a text."""
+    if not isinstance(value, str):
+        yield "", "input should be a valid string"
+
+
+def _texts(value: Any) -> Iterator[tuple[str, str]]:
+    """Check for a list of texts."""
+    if not isinstance(value, list):
+        yield "", "input should be a valid list"
+        return
+    for place, part in enumerate(value):
+        yield from ((f".{place}", fault) for _, fault in _text(part))
+
+
+def _table_of_texts(value: Any) -> Iterator[tuple[str, str]]:
+    """Check for a table of texts."""
+    if not isinstance(value, dict):
+        yield "", "input should be a table"
+        return
+    for name, part in value.items():
+        yield from ((f".{name}", fault) for _, fault in _text(part))
+
+
+def _table_of_tables(value: Any) -> Iterator[tuple[str, str]]:
+    """Check for a table of tables, whose fields are checked where they are used."""
+    if not isinstance(value, dict):
+        yield "", "input should be a table"
+        return
+    for name, part in value.items():
+        if not isinstance(part, dict):
+            yield f".{name}", "input should be a table"
+
+
+def _text_or_table(value: Any) -> Iterator[tuple[str, str]]:
+    """Check for a text or a table."""
+    if not isinstance(value, str | dict):
+        yield "", "input should be the path of a file, or a table"
+
+
+def _count(value: Any) -> Iterator[tuple[str, str]]:
+    """Check for a whole number from 1."""
+    if type(value) is not int:
+        yield "", "input should be a valid integer"
+    elif value < 1:
+        yield "", "input should be greater than or equal to 1"
+
+
+def _positive(value: Any) -> Iterator[tuple[str, str]]:
+    """Check for a number above 0."""
+    if type(value) not in (int, float):
+        yield "", "input should be a valid number"
+    elif not math.isfinite(value):
+        yield "", "input should be a finite number"
+    elif value <= 0:
+        yield "", "input should be greater than 0"
+
+
+def _one_of(*choices: str) -> Check:
+    """Return a check for one of *choices*."""
+    *first, last = map(repr, choices)
+
+    def check(value: Any) -> Iterator[tuple[str, str]]:
+        if value not in choices:
+            yield "", f"input should be {', '.join(first)} or {last}"
+
+    return check
+
+
+def _names_of_secrets(value: Any) -> Iterator[tuple[str, str]]:
+    """Check the form of secrets. The fault does not show the text: it may be the secret itself, by mistake."""
+    faults = list(_texts(value))
+    yield from faults
+    if not faults and not all(_SECRET.fullmatch(part) for part in value):
+        yield (
+            "",
+            "write NAME=env:VARIABLE, NAME=file:PATH, or NAME for a variable of that name; a value never stands where"
+            " others can read it, so change one that you have given so",
+        )
+
+
+def _database(value: Any) -> Iterator[tuple[str, str]]:
+    """Check for the address of a database. The fault does not show it: there may be a password in it."""
+    if not isinstance(value, str):
+        yield from _text(value)
+    elif not value.startswith(("postgresql://", "postgres://")):
+        yield (
+            "",
+            "it must be an address that begins with postgresql://; for records in a folder there is the field runs",
+        )
+
+
+def _address(value: Any) -> Iterator[tuple[str, str]]:
+    """Refuse an address with a password or a key in it, as ``config show`` and errors show the address."""
+    if not isinstance(value, str):
+        yield from _text(value)
+        return
+    try:
+        parts = urlsplit(value)
+    except ValueError as error:
+        yield "", f"it is no address: {error}"
+        return
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        yield "", "it must be an address that begins with http:// or https://"
+    elif parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        yield "", "it must be an address and no more: keys and passwords go into the environment"
+
 
 Mode = Literal["parallel", "waves", "sequential"]
 Api = Literal["auto", "responses", "chat"]
@@ -112,34 +233,34 @@ def _prices(value: Any) -> Iterator[tuple[str, str]]:
         yield "", "input should be a table"
 
 
-_CHECKS: Final[Mapping[str, setting_checks.Check]] = {
-    "tools": setting_checks.texts,
-    "openapi": setting_checks.table_of_tables,
-    "mcp_files": setting_checks.texts,
-    "mcp_pins": setting_checks.text,
-    "mcp": setting_checks.table_of_tables,
-    "deps": setting_checks.text,
-    "policy": setting_checks.text_or_table,
-    "max_running": setting_checks.count,
-    "mode": setting_checks.one_of("parallel", "waves", "sequential"),
-    "output": setting_checks.text,
-    "runs": setting_checks.text,
-    "journal": setting_checks.database,
-    "artifacts": setting_checks.text,
-    "durability": setting_checks.one_of("process", "power"),
-    "expires_after": setting_checks.positive,
-    "secrets": setting_checks.names_of_secrets,
-    "planner": setting_checks.text,
-    "model": setting_checks.text,
-    "fast_model": setting_checks.text,
-    "base_url": setting_checks.address,
-    "api": setting_checks.one_of("auto", "responses", "chat"),
-    "structure": setting_checks.one_of("auto", "schema", "tool", "json"),
-    "dialect": setting_checks.one_of("json", "lean", "compiler", "calls"),
-    "max_output_tokens": setting_checks.count,
-    "instructions": setting_checks.text,
-    "constraints": setting_checks.texts,
-    "prompts": setting_checks.table_of_texts,
+_CHECKS: Final[Mapping[str, Check]] = {
+    "tools": _texts,
+    "openapi": _table_of_tables,
+    "mcp_files": _texts,
+    "mcp_pins": _text,
+    "mcp": _table_of_tables,
+    "deps": _text,
+    "policy": _text_or_table,
+    "max_running": _count,
+    "mode": _one_of(*get_args(Mode)),
+    "output": _text,
+    "runs": _text,
+    "journal": _database,
+    "artifacts": _text,
+    "durability": _one_of(*get_args(Level)),
+    "expires_after": _positive,
+    "secrets": _names_of_secrets,
+    "planner": _text,
+    "model": _text,
+    "fast_model": _text,
+    "base_url": _address,
+    "api": _one_of(*get_args(Api)),
+    "structure": _one_of(*get_args(Structure)),
+    "dialect": _one_of(*get_args(Dialect)),
+    "max_output_tokens": _count,
+    "instructions": _text,
+    "constraints": _texts,
+    "prompts": _table_of_texts,
     "prices": _prices,
 }
 

@@ -7,7 +7,7 @@ import threading
 from types import TracebackType
 from typing import Any, Final, Self
 
-from dagrun.cli.terminal.stdout import Data
+from dagrun.cli.terminal.text import Data
 from dagrun.errors import Problem
 from dagrun.model.critic import Verdict
 from dagrun.model.event import Event, Gap

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import click
 
-from dagrun.cli.terminal.stdout import Data
-from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, bounded, printable
+from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, Data, bounded, printable
 from dagrun.errors import (
     CannotResume,
     CasesRefused,

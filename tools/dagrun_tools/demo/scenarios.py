@@ -12,8 +12,7 @@ from typing import Any, Final
 import click
 
 from dagrun import MissingExtra, RunResult
-from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import columns_of, is_ascii
+from dagrun.cli.terminal.text import columns_of, data_output, is_ascii
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.observe.summary import count_recoveries
 from dagrun_tools.demo.demo_run import carry_out, files_in, packaged

@@ -8,7 +8,7 @@ import click
 
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.text import data_output
 
 
 class _Group(click.Group):

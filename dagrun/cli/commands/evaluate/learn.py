@@ -15,8 +15,7 @@ from dagrun.cli.records.record_place import Records
 from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.stdout import Data, data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
+from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, data_output, printable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunNotFound, shorten
 

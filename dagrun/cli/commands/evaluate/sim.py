@@ -6,7 +6,7 @@ from typing import Any
 
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.stdout import data_output
+from dagrun.cli.terminal.text import data_output
 
 
 @command("sim")

@@ -19,8 +19,7 @@ from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.secrets import record_key
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.tool_modules import names_tools
-from dagrun.cli.terminal.stdout import Data
-from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
+from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, printable
 from dagrun.cli.terminal.user_errors import FAILED, BadInput
 from dagrun.errors import CasesRefused, shorten, visible
 from dagrun.evaluate.cases.evaluation import Evaluation, evaluate

@@ -11,8 +11,7 @@ import click
 from dagrun.cli.jobs.evaluate.eval_job import host_of, quiet_logs, summary_file, tell
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.variants import read_ways
-from dagrun.cli.terminal.stdout import Data
-from dagrun.cli.terminal.text import columns_of
+from dagrun.cli.terminal.text import Data, columns_of
 from dagrun.errors import shorten
 from dagrun.evaluate.comparison.compare import Comparing
 from dagrun.evaluate.comparison.comparison_text import markdown_of, text_of

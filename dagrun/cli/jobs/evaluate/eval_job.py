@@ -18,8 +18,7 @@ from dagrun.cli.records.output_folder import writable
 from dagrun.cli.setup.planners import make_planner, name_of
 from dagrun.cli.setup.settings import COMMAND_LINE, Configuration
 from dagrun.cli.setup.tool_modules import load_toolbox
-from dagrun.cli.terminal.stdout import Data
-from dagrun.cli.terminal.text import is_drawable, printable, to_json
+from dagrun.cli.terminal.text import Data, is_drawable, printable, to_json
 from dagrun.cli.terminal.user_errors import FAILED, BadInput
 from dagrun.evaluate.cases.evaluation import evaluate
 from dagrun.evaluate.cases.load_cases import CaseHost

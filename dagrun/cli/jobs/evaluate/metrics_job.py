@@ -11,8 +11,7 @@ from dagrun.cli.records.metrics_page import metrics_lines, split_lines
 from dagrun.cli.records.record_place import wait
 from dagrun.cli.records.run_records import open_records
 from dagrun.cli.setup.settings import configure
-from dagrun.cli.terminal.stdout import Data, data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
+from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, data_output, printable
 from dagrun.cli.terminal.user_errors import FAILED, BadInput
 from dagrun.errors import ContractError
 from dagrun.evaluate.metrics.alert_rules import Alert, AlertRule, judge, read_rule

@@ -16,13 +16,11 @@ from dagrun.cli.jobs.bench_figures import check_suffix
 from dagrun.cli.jobs.evaluate.sim_figures import as_dict, draw, table
 from dagrun.cli.records.record_place import wait
 from dagrun.cli.records.run_records import open_records
-from dagrun.cli.setup.inputs import read_inputs
-from dagrun.cli.setup.plans import load_plan
+from dagrun.cli.setup.plans import load_plan, read_inputs
 from dagrun.cli.setup.secrets import names_of_secrets
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.tool_modules import load_toolbox
-from dagrun.cli.terminal.stdout import Data
-from dagrun.cli.terminal.text import columns_of, is_drawable
+from dagrun.cli.terminal.text import Data, columns_of, is_drawable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.decide.durations import Durations
 from dagrun.errors import shorten

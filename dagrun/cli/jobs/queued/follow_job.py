@@ -20,8 +20,7 @@ from dagrun.cli.records.resume_command import command_again, quoted
 from dagrun.cli.terminal.display import StepLines
 from dagrun.cli.terminal.event_lines import EventLines
 from dagrun.cli.terminal.signals import Interrupts, next_in_loop
-from dagrun.cli.terminal.stdout import Data
-from dagrun.cli.terminal.text import SCHEMA_VERSION, coloured, printable
+from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, coloured, printable
 from dagrun.errors import shorten
 from dagrun.model.event import Event, QuestionAsked, RunEnded, RunResumed, RunSuspended
 from dagrun.model.outcome import Status

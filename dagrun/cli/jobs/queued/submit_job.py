@@ -17,14 +17,12 @@ from dagrun.cli.jobs.recording import DAY, typed_arguments
 from dagrun.cli.records.record_place import wait
 from dagrun.cli.records.resume_command import command_again, labels_of, options_again, quoted, where_is
 from dagrun.cli.records.run_records import check_new_id, open_shared_records
-from dagrun.cli.setup.inputs import read_inputs
 from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
-from dagrun.cli.setup.plans import load_plan, scheduled
+from dagrun.cli.setup.plans import load_plan, read_inputs, scheduled
 from dagrun.cli.setup.secrets import record_key, secrets_of
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.setup.tool_modules import load_toolbox
-from dagrun.cli.terminal.stdout import data_output
-from dagrun.cli.terminal.text import SCHEMA_VERSION, printable
+from dagrun.cli.terminal.text import SCHEMA_VERSION, data_output, printable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
 

@@ -16,14 +16,13 @@ from dagrun.api.worker import ClaimEvent, Worker
 from dagrun.cli.jobs.execute import LEAVE_SECONDS, has_stuck_threads, unwrapped
 from dagrun.cli.jobs.one_run import log_level
 from dagrun.cli.records.run_records import open_shared_records
-from dagrun.cli.setup.host_objects import loop_of, opened_deps
 from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
 from dagrun.cli.setup.secrets import record_key, secrets_of
 from dagrun.cli.setup.settings import configure
-from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
+from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox, loop_of, opened_deps
 from dagrun.cli.terminal.display import Display
 from dagrun.cli.terminal.signals import Interrupts, exit_hard, name_of, next_in_loop
-from dagrun.cli.terminal.stdout import Data, data_output
+from dagrun.cli.terminal.text import Data, data_output
 from dagrun.errors import shorten, visible
 from dagrun.journal.queue import QueueStatus
 
