@@ -19,9 +19,9 @@ from dagrun.model.planner import Brief, EarlierPlanner, PastRequest, Refusal, St
 from dagrun.model.policy import Policy
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor, without_secrets
 from dagrun.model.reference import Reference
+from dagrun.model.secrets.secret import KEY, Secrets, handle_schema
 from dagrun.model.toolbox import COMPOSE, AnyTool, Toolbox
 from dagrun.model.value import Stored, Unavailable, decode, decode_or_reason, to_json
-from dagrun.plans.plan_schemas import with_secret_names
 
 MAX_KEYS: Final = 50
 MAX_PARTS: Final = 200  # of one view; 50 keys at each of six levels would be too many to read
@@ -287,3 +287,29 @@ def _view(stored: Stored, graph: LiveGraph, known: Collection[str] | None = None
     if policy.brief == "full":
         return excerpt_of(stored, policy.max_brief_bytes, redactor)
     return without_secrets(redactor.secrets, shape_of(stored, known))  # keys are shown, and a key may be a secret
+
+
+def with_secret_names(toolbox: Toolbox, secrets: Secrets) -> Toolbox:
+    """Return *toolbox* with the names of *secrets* in the schemas of its tools; unchanged if no tool takes secrets."""
+    if not secrets or not any(tool.arguments.secrets for tool in toolbox.values()):
+        return toolbox
+    tools = [_tool_with_names(tool, secrets.names_for(tool.name)) for tool in toolbox.values()]
+    return Toolbox(tools, allow=toolbox.allowed)
+
+
+def _tool_with_names(tool: AnyTool, names: Sequence[str]) -> AnyTool:
+    if not tool.arguments.secrets or not names:
+        return tool
+    arguments = tool.arguments
+    properties = {
+        name: _with_names(schema, names) if arguments.names.get(name, name) in arguments.secrets else schema
+        for name, schema in arguments.schema["properties"].items()
+    }
+    return replace(tool, arguments=replace(arguments, schema={**arguments.schema, "properties": properties}))
+
+
+def _with_names(schema: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return the schema of a handle, or of an optional handle, with the names that it may contain."""
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [_with_names(part, names) for part in schema["anyOf"]]}
+    return {**schema, **handle_schema(names)} if KEY in schema.get("properties", {}) else schema

@@ -7,6 +7,9 @@ Read first `language_model.py`, the protocol; then `http_model.py`, one call fro
 `Api` (`openai_responses.py`, `openai_chat.py`, `anthropic_messages.py`), which writes the body and reads the events;
 `event_stream.py`, which reads the stream; and `server_features.py`, which finds out what a server understands.
 
+`strict_schemas.py` rewrites JSON Schemas into the form that strict output modes take, and `strict_answers.py` turns
+answers in this form back.
+
 Only this package knows the libraries of the providers. It never tries a call again, never trusts an answer to have the
 form that was asked for, and never puts a key into a message.
 """

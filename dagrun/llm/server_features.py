@@ -12,7 +12,7 @@ from dagrun.llm.call_errors import CallError
 from dagrun.llm.language_model import Form, Structure
 from dagrun.llm.openai_chat import CHAT
 from dagrun.llm.openai_responses import RESPONSES
-from dagrun.plans.strict_schemas import count_unions
+from dagrun.llm.strict_schemas import count_unions
 
 ApiName: TypeAlias = Literal["responses", "chat", "messages"]
 

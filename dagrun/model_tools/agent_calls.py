@@ -30,7 +30,6 @@ from dagrun.model.toolbox import AnyTool, Toolbox, hint
 from dagrun.model.value import Stored, decode, encode
 from dagrun.model_tools.agent_turns import AgentCall
 from dagrun.model_tools.usage_contract import ContractMeter
-from dagrun.plans.read_plan import drop_nulls
 
 # Seconds in which a plain function must end after it was told to stop; then its step is abandoned.
 GRACE: Final = 1.0
@@ -125,10 +124,8 @@ class AgentCalls:
             name = shorten(call.tool, 64)
             raise BadAgentCall(f"there is no tool {name!r}{hint(call.tool, self._toolbox.allowed)}")
         tool = self._toolbox[call.tool]
-        tree: dict[str, Any] = {"tool": call.tool, "args": call.args}
-        drop_nulls({"steps": [tree]}, self._toolbox)
         try:
-            plain = decode(encode(tree["args"], self._context.limits.arguments))
+            plain = decode(encode(call.args, self._context.limits.arguments))
             data = json.dumps(plain, sort_keys=True, ensure_ascii=False).encode()
             return CheckedCall(tool, data, tool.arguments.parse(data))
         except ValidationError as error:

@@ -8,11 +8,10 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from dagrun.llm.language_model import Form
 from dagrun.llm.quoting import DATA_RULE, block
-from dagrun.model.toolbox import Toolbox
+from dagrun.llm.strict_answers import StepRestorer, restored_text
+from dagrun.llm.strict_schemas import OTHER_ARGUMENTS, OTHERS, closed, strict_schema, with_null
+from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model_tools.typed_answers import restore_answer, shape_schema
-from dagrun.plans.plan_schemas import call_schema
-from dagrun.plans.strict_answers import StepRestorer, restored_text
-from dagrun.plans.strict_schemas import closed, strict_schema, with_null
 
 RULES: Final = """\
 You carry out one step of a larger plan with a few tools. You see nothing of the plan but this step, and you cannot \
@@ -77,7 +76,7 @@ class Turns:
         none = {"type": "null"}
         properties = {
             "thought": {"type": "string"},
-            "call": {"anyOf": [*(call_schema(toolbox[tool]) for tool in sorted(toolbox.allowed)), none]},
+            "call": {"anyOf": [*(_call_schema(toolbox[tool]) for tool in sorted(toolbox.allowed)), none]},
             "answer": with_null(strict_schema(self._answer)),
             "cannot": with_null({"type": "string"}),
         }
@@ -101,6 +100,20 @@ class Turns:
         if isinstance(tree, dict) and isinstance(tree.get("call"), dict):
             self._restorer.restore(tree["call"])
         return restore_answer(tree, self._answer)
+
+
+def _call_schema(tool: AnyTool) -> dict[str, Any]:
+    """Return the strict schema of a call of *tool* without references."""
+    arguments = tool.arguments
+    properties = {}
+    for name, schema in arguments.schema.get("properties", {}).items():
+        strict = strict_schema(schema, arguments.schema)
+        is_optional = arguments.names.get(name, name) not in arguments.required
+        properties[name] = with_null(strict) if is_optional else strict
+    if arguments.is_open:
+        properties[OTHERS] = OTHER_ARGUMENTS
+    call = {"tool": {"type": "string", "const": tool.name}, "args": closed(properties)}
+    return closed(call, tool.description.partition("\n")[0] or tool.name)
 
 
 def task_text(task: str, inputs: Any, success: str) -> str:

@@ -1,18 +1,28 @@
-"""`llm_tool`: a tool that asks a language model for a text, or for a value of a Python type."""
+"""Tools that ask a language model: `llm_tool` for a text or a value of a Python type, and the one for ``compose=``."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from dagrun.errors import ContractError, ModelError, OverCeiling, ToolError
-from dagrun.llm.language_model import LanguageModel, Message, Request, ask, must_be_counts, must_be_model
+from dagrun.llm.language_model import (
+    AnswerStream,
+    LanguageModel,
+    Message,
+    Reply,
+    Request,
+    ask,
+    must_be_counts,
+    must_be_model,
+)
 from dagrun.llm.quoting import DATA_RULE, block
 from dagrun.llm.structured_answers import ask_in_form, beginning_of, why_no_answer
 from dagrun.model.effect import Effect
 from dagrun.model.tool import make_tool
 from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import AnyTool
-from dagrun.model.usage import METER
+from dagrun.model.toolbox import COMPOSE, AnyTool
+from dagrun.model.usage import METER, RUN_METER
 from dagrun.model_tools.typed_answers import TypedAnswer
 from dagrun.model_tools.usage_contract import ContractMeter
 
@@ -109,3 +119,44 @@ async def _text(model: LanguageModel, request: Request) -> str:
     if why := why_no_answer(reply, request):
         raise ModelError(f"{model.name}: {why}{beginning_of(reply.text)}", answer=reply.text)
     return reply.text
+
+
+# The answer of a run --------------------------------------------------------------------------------------------------
+
+_COMPOSING: Final = """\
+You write the answer to a request from the results of a program that has carried it out. Use nothing but the results: \
+make up no facts, and say what is missing. Answer in the language of the request, in plain words, without a greeting, \
+and without a word about the program."""
+
+_MAX_TOKENS: Final = 4_096
+
+
+def composing_tool(model: LanguageModel) -> AnyTool:
+    """Make the tool by which *model* composes the answer of a run; the answer is streamed while it is written."""
+
+    async def compose_answer(results: Any, ctx: ToolContext, goal: str = "") -> str:
+        """Write the answer to the goal from the results."""
+        request = Request(
+            system=f"{_COMPOSING}\n\n{DATA_RULE}",
+            messages=(Message("user", f"{block('results', results)}\n\n{block('request', goal)}"),),
+            max_output_tokens=_MAX_TOKENS,
+        )
+        METER.set(RUN_METER.get()())
+        parts = list[str]()
+        async with AnswerStream(model, request) as asked:
+            async for piece in asked.stream:
+                if isinstance(piece, Reply):
+                    ctx.report_usage(tokens=piece.usage.total or 0, cost=piece.cost)
+                    return _whole(piece, "".join(parts), model)
+                parts.append(piece)
+                ctx.stream(piece)
+        raise ModelError(f"{model.name}: the answer has no end")
+
+    return replace(make_tool(compose_answer, name=COMPOSE, effect="read"), is_metered=True)
+
+
+def _whole(reply: Reply, text: str, model: LanguageModel) -> str:
+    if reply.stop != "end":
+        why = f"cut off at {_MAX_TOKENS} tokens" if reply.stop == "length" else "refused"
+        raise ModelError(f"{model.name}: the answer was {why}", answer=reply.text)
+    return reply.text or text

@@ -8,8 +8,8 @@ from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, create_m
 
 from dagrun.errors import ContractError, shorten
 from dagrun.llm.language_model import Form
-from dagrun.plans.strict_answers import restored, restored_text
-from dagrun.plans.strict_schemas import closed, strict_schema
+from dagrun.llm.strict_answers import restored, restored_text
+from dagrun.llm.strict_schemas import closed, strict_schema
 
 _Sure = Annotated[float, Field(ge=0, le=1, strict=False, allow_inf_nan=False)]
 _CONFIDENCE: Final = {

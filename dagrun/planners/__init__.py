@@ -8,6 +8,7 @@ plan, or `None` for no change. The protocol is `dagrun.model.planner.Planner`.
   (a planner and its model in one). `prompts.py` and `prompt_examples.py` hold every word that a model reads.
 - Several in a row, the lightest first: `fallback_chain.py`.
 - `scratchpad.py` is the plan that a planner step by step may keep, with its words for the model.
+- `answers/` reads what models write, and makes the schemas of it.
 - `route_model.py` lets a model choose a route.
 
 Open `model_planner.py` first. A planner never calls a tool and never changes the graph.

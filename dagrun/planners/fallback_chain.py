@@ -21,8 +21,8 @@ from dagrun.model.planner import (
 )
 from dagrun.model.policy import PlanLimits
 from dagrun.model.question import ASK_PERSON
+from dagrun.planners.answers.model_answers import read_answer
 from dagrun.planners.ask_model import toolbox_of
-from dagrun.plans.model_answers import read_answer
 
 _WANTED: Final = {
     "type": "object",

@@ -12,6 +12,9 @@ from dagrun.model.patch import Add, Patch
 from dagrun.model.plan import Plan, Step
 from dagrun.model.planner import Brief, RevisedBy
 from dagrun.model.policy import PlanLimits
+from dagrun.planners.answers.model_answers import read_answer
+from dagrun.planners.answers.plan_schemas import patch_schema, toolset_schema
+from dagrun.planners.answers.plan_stream import PlanReader
 from dagrun.planners.ask_model import LastAnswers, pieces_of, text_of, toolbox_of
 from dagrun.planners.prompt_examples import Dialect
 from dagrun.planners.prompt_texts import Wording, WordingOptions
@@ -19,9 +22,6 @@ from dagrun.planners.prompts import Kind, Prompt, prompt_for
 from dagrun.planners.repetition_guard import RunawaySteps
 from dagrun.planners.small_answers import SmallAnswer
 from dagrun.planners.tool_choice import SelectTools, ToolChoice
-from dagrun.plans.model_answers import read_answer
-from dagrun.plans.plan_schemas import patch_schema, toolset_schema
-from dagrun.plans.plan_stream import PlanReader
 
 _PLAN_FORM: Final = ("create_plan", "A plan: the steps that reach the goal, or the reason why there is none.")
 _PATCH_FORM: Final = ("change_plan", "How the plan changes, or the reason why it cannot.")

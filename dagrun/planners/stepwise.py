@@ -14,12 +14,12 @@ from dagrun.model.plan import Step
 from dagrun.model.planner import NOTES, Brief, StepView
 from dagrun.model.policy import PlanLimits
 from dagrun.model.question import ASK_PERSON
+from dagrun.planners.answers.model_answers import NextStepAnswer, read_next_step
+from dagrun.planners.answers.plan_schemas import next_step_schema
 from dagrun.planners.ask_model import LastAnswers, text_of, toolbox_of
 from dagrun.planners.prompt_texts import Wording, WordingOptions
 from dagrun.planners.prompts import prompt_for
 from dagrun.planners.scratchpad import scratchpad_from, scratchpad_of, with_plan, with_scratchpad
-from dagrun.plans.model_answers import NextStepAnswer, read_next_step
-from dagrun.plans.plan_schemas import next_step_schema
 
 MAX_ID: Final = 48
 _FORM: Final = ("next_step", "The next step, or why there is none.")

@@ -11,11 +11,11 @@ from typing import Any, Final, TypeAlias
 from dagrun.errors import ContractError, ModelError
 from dagrun.llm.language_model import Form, LanguageModel, Message, Request, must_be_counts, must_be_model
 from dagrun.llm.quoting import DATA_RULE, block
+from dagrun.llm.strict_schemas import closed
 from dagrun.llm.structured_answers import ask_in_form
 from dagrun.model.planner import Brief
 from dagrun.model.toolbox import Toolbox
 from dagrun.model.usage import note_prompt
-from dagrun.plans.strict_schemas import closed
 
 SelectTools: TypeAlias = Callable[
     [str, Sequence[Mapping[str, Any]]],

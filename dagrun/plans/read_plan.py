@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from dagrun.checks.findings import PLAN_OUTPUT, WHOLE_PLAN
 from dagrun.errors import CannotPlan, PlanRefused, Problem, shorten
-from dagrun.model.contracts.schema_types import types_of
 from dagrun.model.plan import Plan
 from dagrun.model.policy import PlanLimits
-from dagrun.model.signature import Arguments
-from dagrun.model.toolbox import AnyTool, Toolbox
+from dagrun.model.toolbox import Toolbox
 from dagrun.plans.json_reader import MAX_READ_DEPTH, parse_json, take_out_marks
-from dagrun.plans.numbered_dialect import from_numbered, is_numbered
 from dagrun.plans.plan_fields import validate_plan, wrong_type
-from dagrun.plans.strict_answers import StepRestorer, restore_fields
 
 Syntax = Literal["json", "yaml", "compiler"]
 
@@ -26,6 +23,9 @@ _OTHER_MARKS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _STEP: Final = re.compile(r"steps\[(\d+)\]")
 _OUTPUT: Final = re.compile(r"output\b")
 _TEXT: Final = "the plan"
+# What reads other forms of plans stands above, with the answers of models. It is found by name when a text needs it.
+_FORMS: Final = "dagrun.planners.answers.plan_forms"
+_LINES: Final = "dagrun.planners.answers.compiler_dialect"
 _SUFFIXES: Final[Mapping[str, Syntax]] = {".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 
 
@@ -46,9 +46,9 @@ def read_plan(
             leaves out some arguments, which are filled in. And a null for an optional argument that takes no null
             counts as left out.
         limits: Limits of size; the defaults are for plans of strangers.
-        syntax: ``json``, ``yaml``, or ``compiler`` for lines of calls (see `dagrun.plans.compiler_dialect`). By
-            default, the suffix of the file decides. For other files and for texts, it is ``compiler`` if the text has
-            lines of calls, and else ``json``.
+        syntax: ``json``, ``yaml``, or ``compiler`` for lines of calls (see
+            `dagrun.planners.answers.compiler_dialect`). By default, the suffix of the file decides. For other files and
+            for texts, it is ``compiler`` if the text has lines of calls, and else ``json``.
 
     Returns:
         The plan. It is well-formed, but not checked against tools; `check_plan` does that.
@@ -81,24 +81,18 @@ def parse_plan(
     Raises:
         PlanRefused: The text does not have the *syntax*, or is nested too deep.
     """
-    # What a plan in JSON does not need is imported where it is used: YAML takes long to load.
     if syntax is None:
-        from dagrun.plans.compiler_dialect import is_compiler_text
-
-        syntax = "compiler" if is_compiler_text(text) else "json"
+        is_json = text.lstrip("\ufeff \t\r\n").startswith(("{", "["))
+        syntax = "compiler" if not is_json and import_module(_LINES).is_compiler_text(text) else "json"
     max_depth = max_plan_depth(limits)
     match syntax:
-        case "yaml":
+        case "yaml":  # it takes long to load
             from dagrun.plans.yaml_reader import parse_yaml
 
             return parse_yaml(text, max_depth)
         case "compiler":
-            from dagrun.plans.compiler_dialect import CompilerText
-
-            reader = CompilerText(toolbox, limits)
-            for line in text.split("\n"):
-                reader.read_line(line)
-            return reader.tree(), reader.problems
+            tree, problems = import_module(_LINES).parse_lines(text, toolbox, limits)
+            return tree, problems
         case "json":
             return parse_json(text, max_depth), []
 
@@ -135,14 +129,9 @@ def make_plan(
     tree.pop("$schema", None)
     problems += take_refusal(tree, raises=may_refuse and not problems and not tree.get("steps"))
     problems += _count_dependencies(tree.get("steps"), limits.max_dependencies)
-    if is_numbered(tree) if numbered is None else numbered:
-        tree, more = from_numbered(tree, toolbox)
-        if more:
-            return None, [*problems, *more]
-    else:
-        _restore(tree, toolbox)
-        if toolbox is not None:
-            drop_nulls(tree, toolbox)
+    tree, more = import_module(_FORMS).in_our_form(tree, toolbox, numbered)
+    if more:
+        return None, [*problems, *more]
     plan, more = validate_plan(tree)
     return plan, [*problems, *more]
 
@@ -247,52 +236,3 @@ def _place(problem: Problem) -> int:
     if match:
         return int(match.group(1))
     return PLAN_OUTPUT if _OUTPUT.match(problem.path) else WHOLE_PLAN
-
-
-def _restore(tree: dict[str, Any], toolbox: Toolbox | None) -> None:
-    """Turn a plan in the strict form of `toolset_schema`, as models write it, into the form of plans."""
-    restore_fields(tree)
-    steps = tree.get("steps")
-    restore = StepRestorer(toolbox).restore
-    for step in steps if isinstance(steps, list) else ():
-        if isinstance(step, dict):
-            restore(step)
-
-
-# Nulls ----------------------------------------------------------------------------------------------------------------
-
-
-def drop_nulls(tree: dict[str, Any], toolbox: Toolbox) -> None:
-    """Remove every null from a parsed plan that means an omitted optional argument."""
-    steps = tree.get("steps")
-    for step in steps if isinstance(steps, list) else ():
-        args = step.get("args") if isinstance(step, dict) else None
-        if not isinstance(args, dict) or None not in args.values():
-            continue
-        name = step.get("tool")
-        if isinstance(name, str) and name in toolbox:
-            arguments = toolbox[name].arguments
-            step["args"] = {key: args[key] for key in args if args[key] is not None or not _is_surplus(key, arguments)}
-
-
-def drop_nulls_in_args(args: dict[str, Any], toolbox: Toolbox) -> dict[str, Any]:
-    """Remove such nulls from arguments without a tool, as in an edit that only changes arguments.
-
-    A model that must write every argument writes a null for each optional one. So a null is removed if it would be
-    removed for every tool that takes exactly these arguments.
-    """
-    fitting = [toolbox[name].arguments for name in toolbox.allowed if args.keys() == _properties(toolbox[name])]
-    if not fitting:
-        return args
-    return {key: args[key] for key in args if args[key] is not None or not all(_is_surplus(key, a) for a in fitting)}
-
-
-def _properties(tool: AnyTool) -> set[str]:
-    return set(tool.arguments.schema.get("properties", ()))
-
-
-def _is_surplus(name: str, arguments: Arguments) -> bool:
-    if name not in arguments.names or arguments.names[name] in arguments.required:
-        return False
-    types = types_of(arguments.property_schema(name), arguments.schema)
-    return types is not None and "null" not in types

@@ -61,6 +61,8 @@ def test_start_imports_nothing_heavy(module: str, banned: set[str]) -> None:
     assert banned.isdisjoint(result.stdout.split())
 
 
+# All that a plan in JSON needs of what models write: the fields that a strict form leaves empty.
+FORMS_OF_PLANS = {"dagrun.planners", "dagrun.planners.answers", "dagrun.planners.answers.plan_forms"}
 # What lists and help pages may not import: the engine, and all that takes longer to load than they take to print.
 LIGHT = HEAVY | {"asyncio", "dagrun.api", "dagrun.graph", "dagrun.runtime", "dagrun.model.plan"}
 # What a plain run does not need. networkx judges only plans whose steps are out of order.
@@ -70,7 +72,6 @@ UNUSED = (HEAVY - {"anyio", "pydantic"}) | {
     "dagrun.graph.fold",
     "dagrun.graph.patches.apply_patch",
     "dagrun.llm.language_model",
-    "dagrun.planners",
     "dagrun.runtime.planning.coordinator",
     "dagrun.runtime.steps.hedging",
 }
@@ -163,9 +164,11 @@ def test_a_plain_run_loads_only_what_it_needs(shell: Shell) -> None:
     """Half of its CPU time would go into planners, patches, processes and the graphs of others."""
     shell.plan({"id": "a", "tool": "add", "args": {"a": 1}})
 
-    assert UNUSED.isdisjoint(modules_of(shell, ["run", "plan.json", "--tools", "cli_tools"]))
+    ran = modules_of(shell, ["run", "plan.json", "--tools", "cli_tools"])
     checked = modules_of(shell, ["check", "plan.json", "--tools", "cli_tools"])
+    assert UNUSED.isdisjoint(ran)
     assert (UNUSED | {"dagrun.runtime.run"}).isdisjoint(checked)
+    assert {name for name in ran | checked if name.startswith("dagrun.planners")} == FORMS_OF_PLANS
 
 
 def test_networkx_judges_a_plan_out_of_order(shell: Shell) -> None:

@@ -22,10 +22,11 @@ from dagrun import (
     Toolbox,
 )
 from dagrun.checks.check_plan import find_problems
+from dagrun.decide.briefs import with_secret_names
 from dagrun.model.secrets.secret import MIN_LENGTH, AnySecret, Secret, Secrets, env
 from dagrun.model.tool import make_tool, tool
 from dagrun.model_tools.agent_tool import agent_tool
-from dagrun.plans.plan_schemas import toolset_schema, with_secret_names
+from dagrun.planners.answers.plan_schemas import toolset_schema
 from scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.anyio

@@ -17,9 +17,9 @@ from dagrun import (
 )
 from dagrun.checks.check_plan import check_plan
 from dagrun.model.tool import make_tool
+from dagrun.planners.answers.plan_schemas import patch_schema
 from dagrun.planners.ask_model import LastAnswers
 from dagrun.planners.prompt_examples import Dialect
-from dagrun.plans.plan_schemas import patch_schema
 from scripted_model import ScriptedModel
 from test_model_planner import FAILED, PLAN, RUNNING, STEPS, answer, refused, texts
 from test_prompts import blocks, brief_of, look_up

@@ -30,8 +30,8 @@ from dagrun import (
 )
 from dagrun.checks.check_plan import check_plan
 from dagrun.llm.language_model import Reply, Usage
+from dagrun.planners.answers.plan_schemas import PlanForm, toolset_schema
 from dagrun.planners.prompt_examples import Dialect
-from dagrun.plans.plan_schemas import PlanForm, toolset_schema
 from scripted_model import Said, ScriptedModel
 from test_prompts import brief_of
 

@@ -26,6 +26,7 @@ from dagrun import (
     ToolError,
 )
 from dagrun.model.tool import make_tool
+from dagrun.planners.answers.model_answers import read_answer, read_next_step
 from dagrun.planners.prompt_examples import (
     EXAMPLES,
     NEXT_STEPS,
@@ -36,7 +37,6 @@ from dagrun.planners.prompt_examples import (
     ex_backlog,
     ex_mail,
 )
-from dagrun.plans.model_answers import read_answer, read_next_step
 from dagrun.testing import StandIn, Takes
 from scripted_model import Said, ScriptedModel
 from small_tools import near, scripted, states

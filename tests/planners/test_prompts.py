@@ -19,12 +19,12 @@ from dagrun.errors import CannotPlan, ContractError
 from dagrun.llm.api_format import ApiRequest
 from dagrun.llm.language_model import Form, Message, Request
 from dagrun.model.tool import make_tool
+from dagrun.planners.answers.plan_schemas import toolset_schema
+from dagrun.planners.answers.plan_stream import PlanReader
 from dagrun.planners.prompt_examples import EXAMPLES, PREFIX, Dialect, Example, ex_tickets, ex_weather, renamed
 from dagrun.planners.prompt_texts import PROMPT_VERSION, Wording
 from dagrun.planners.prompts import MAX_PROBLEMS, Kind, prompt_for
 from dagrun.planners.signatures import signatures_of
-from dagrun.plans.plan_schemas import toolset_schema
-from dagrun.plans.plan_stream import PlanReader
 from dagrun_tools import TOOLS as READY_MADE
 from goals import WORLD
 

@@ -24,7 +24,7 @@ from dagrun import (
     Trigger,
     TriggerKind,
 )
-from dagrun.plans.plan_schemas import next_step_schema
+from dagrun.planners.answers.plan_schemas import next_step_schema
 from persons import Person
 from scripted_model import Said, ScriptedModel
 from test_prompts import blocks, brief_of

@@ -27,8 +27,8 @@ from dagrun import (
 )
 from dagrun.model.event import PlannerCalled
 from dagrun.model.tool import make_tool
+from dagrun.planners.answers.plan_schemas import toolset_schema
 from dagrun.planners.prompt_texts import Wording
-from dagrun.plans.plan_schemas import toolset_schema
 from scripted_model import Said, ScriptedModel
 from test_model_planner import FAILED, answer
 from test_prompts import blocks, brief_of

@@ -13,7 +13,7 @@ from checking import TOOLBOX
 from dagrun.errors import PlanRefused
 from dagrun.model.patch import Patch
 from dagrun.model.plan import Plan
-from dagrun.plans.model_answers import NextStepAnswer, read_answer, read_next_step
+from dagrun.planners.answers.model_answers import NextStepAnswer, read_answer, read_next_step
 from judged_answers import LIMITS, MUTANTS, broken_rules, end_of, make_reader, read
 from model_answers import FORMS, random_answer
 

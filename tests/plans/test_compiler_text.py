@@ -22,8 +22,8 @@ from dagrun.model.policy import PlanLimits
 from dagrun.model.reference import compile_template
 from dagrun.model.tool import tool
 from dagrun.model.toolbox import Toolbox
-from dagrun.plans.call_syntax import MAX_LINE
-from dagrun.plans.plan_stream import PlanReader
+from dagrun.planners.answers.call_syntax import MAX_LINE
+from dagrun.planners.answers.plan_stream import PlanReader
 from dagrun.plans.read_plan import read_plan
 from judged_answers import end_of
 
@@ -170,7 +170,7 @@ def test_a_bare_number_that_no_earlier_step_has_is_refused(number: str) -> None:
 
 def test_who_refers_to_a_broken_line_waits_for_it() -> None:
     """The number of a line with a fault is still a reference, not a text for a tool."""
-    from dagrun.plans.plan_stream import PlanReader
+    from dagrun.planners.answers.plan_stream import PlanReader
 
     reader = PlanReader(TOOLBOX)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dagrun.errors import PlanRefused
-from dagrun.plans.json_stream import ClosedPart, Element, Field, JsonScanner
+from dagrun.planners.answers.json_stream import ClosedPart, Element, Field, JsonScanner
 
 PLAN = json.dumps({"goal": 'a "{[', "steps": [{"id": "a", "args": {"x": [{"y": "}\\"}]}}, {"id": "b"}], "output": 1.5})
 ELEMENTS = ['{"id": "a", "args": {"x": [{"y": "}\\\\"}]}}', '{"id": "b"}']

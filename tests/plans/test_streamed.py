@@ -13,7 +13,7 @@ from checking import TOOLBOX, places
 from dagrun.errors import CannotPlan, PlanRefused
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import PlanLimits
-from dagrun.plans.plan_stream import Dialect, PlanReader
+from dagrun.planners.answers.plan_stream import Dialect, PlanReader
 from dagrun.plans.read_plan import read_plan
 from judged_answers import end_of
 

@@ -14,10 +14,10 @@ from typing_extensions import TypedDict
 
 import dagrun
 from dagrun.llm.language_model import Form, Request
+from dagrun.llm.strict_answers import restored
+from dagrun.llm.strict_schemas import count_unions, strict_schema, with_null, with_reference
 from dagrun.model.toolbox import Toolbox
-from dagrun.plans.plan_schemas import next_step_schema, patch_schema, toolset_schema
-from dagrun.plans.strict_answers import restored
-from dagrun.plans.strict_schemas import count_unions, strict_schema, with_null, with_reference
+from dagrun.planners.answers.plan_schemas import next_step_schema, patch_schema, toolset_schema
 from dagrun.testing import FakeModelServer, ModelAnswer
 from dagrun.testing.model_server.schema_rules import MAX_UNIONS, schema_faults
 from dagrun_tools import TOOLS as READY_MADE

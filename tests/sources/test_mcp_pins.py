@@ -10,7 +10,7 @@ import pytest
 
 import dagrun
 from dagrun.errors import ContractError
-from dagrun.plans.plan_schemas import toolset_schema
+from dagrun.planners.answers.plan_schemas import toolset_schema
 from dagrun.sources.mcp import McpTools
 from dagrun.sources.mcp_config import read_config
 from dagrun.sources.mcp_pins import LockFile, read_lock, write_lock

@@ -14,8 +14,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 import dagrun
 from dagrun.errors import ContractError, PlanRefused
 from dagrun.model.tool_context import ToolContext
+from dagrun.planners.answers.plan_schemas import toolset_schema
 from dagrun.planners.signatures import signatures_of
-from dagrun.plans.plan_schemas import toolset_schema
 from dagrun.sources.schemas import fitting_name
 
 pytestmark = pytest.mark.anyio

@@ -108,7 +108,7 @@ def _schema(kind: str, flags: Mapping[str, Any]) -> Mapping[str, Any]:
 
             return view_schema()
         case "toolset":
-            from dagrun.plans.plan_schemas import toolset_schema
+            from dagrun.planners.answers.plan_schemas import toolset_schema
 
             return toolset_schema(_toolbox(flags))
         case "eval":
@@ -121,6 +121,6 @@ def _schema(kind: str, flags: Mapping[str, Any]) -> Mapping[str, Any]:
 
             return events_schema(event_types)
         case _:
-            from dagrun.plans.plan_schemas import plan_schema
+            from dagrun.planners.answers.plan_schemas import plan_schema
 
             return plan_schema()

@@ -8,7 +8,7 @@ from typing import Any
 
 from dagrun import Toolbox
 from dagrun.model.tool import tool
-from dagrun.plans.plan_schemas import toolset_schema
+from dagrun.planners.answers.plan_schemas import toolset_schema
 
 SALES = {"sales": [10.0, -1.0, 20.0, 30.0], "north": [1.0, 2.0], "south": [3.0, 4.0]}
 

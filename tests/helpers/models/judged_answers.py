@@ -13,8 +13,8 @@ from checking import TOOLBOX
 from dagrun.errors import CannotPlan, PlanRefused
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import PlanLimits
-from dagrun.plans.json_stream import ClosedPart, Element, JsonScanner
-from dagrun.plans.plan_stream import PlanReader
+from dagrun.planners.answers.json_stream import ClosedPart, Element, JsonScanner
+from dagrun.planners.answers.plan_stream import PlanReader
 from dagrun.plans.read_plan import read_plan
 from model_answers import Answer, pieces
 

@@ -9,17 +9,17 @@ from typing import Any, Final, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dagrun.errors import PlanRefused, Problem
+from dagrun.llm.strict_answers import drop_nulls_in_args, restore_args, restore_fields
 from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import PlanLimits
 from dagrun.model.toolbox import Toolbox
-from dagrun.plans.answer_object import count_bytes, parse_object
-from dagrun.plans.compiler_dialect import find_call
+from dagrun.planners.answers.answer_object import count_bytes, parse_object
+from dagrun.planners.answers.compiler_dialect import find_call
+from dagrun.planners.answers.json_stream import JsonScanner
 from dagrun.plans.json_reader import take_out_marks
-from dagrun.plans.json_stream import JsonScanner
 from dagrun.plans.plan_fields import faults_of, missing_field, wrong_type
-from dagrun.plans.read_plan import drop_nulls_in_args, make_plan, max_plan_depth, parse_plan, take_refusal
-from dagrun.plans.strict_answers import restore_args, restore_fields
+from dagrun.plans.read_plan import make_plan, max_plan_depth, parse_plan, take_refusal
 
 AnyEdit = Add | Drop | Replace | Rewire
 AnyModel = TypeVar("AnyModel", bound=BaseModel)

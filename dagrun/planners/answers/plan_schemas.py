@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final, Literal
 
+from dagrun.llm.strict_schemas import OTHER_ARGUMENTS, OTHERS, closed, strict_schema, with_null, with_reference
 from dagrun.model.contracts.objects import is_object_place
 from dagrun.model.plan import Plan
 from dagrun.model.reference import ID_PATTERN
-from dagrun.model.secrets.secret import KEY, Secrets, handle_schema
 from dagrun.model.toolbox import AnyTool, Toolbox
-from dagrun.plans.strict_schemas import OTHERS, closed, strict_schema, with_null, with_reference
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -24,7 +21,6 @@ _OUTPUT: Final = {**_TEXT, "description": 'The answer: "step_id.path"; "" for th
 _CONFIDENCE: Final = {"type": "number", "description": "How sure you are, from 0 to 1."}
 _REFUSAL: Final = {**_TEXT, "description": 'Why this cannot be planned with these tools; "" where it can.'}
 _REASON: Final = {**_TEXT, "description": "Why, in a sentence."}
-_OTHER_ARGUMENTS: Final = {**_TEXT, "description": 'Further arguments, as JSON text of an object; "" for none.'}
 _SCALARS: Final = [{"type": name} for name in ("string", "number", "boolean", "null")]
 
 
@@ -89,19 +85,6 @@ def next_step_schema(toolbox: Toolbox) -> dict[str, Any]:
         "confidence": _CONFIDENCE,
     }
     return _whole(properties)
-
-
-def call_schema(tool: AnyTool) -> dict[str, Any]:
-    """Return the strict schema of a call of *tool* without references, for agents."""
-    arguments = tool.arguments
-    properties = {}
-    for name, schema in arguments.schema.get("properties", {}).items():
-        strict = strict_schema(schema, arguments.schema)
-        is_optional = arguments.names.get(name, name) not in arguments.required
-        properties[name] = with_null(strict) if is_optional else strict
-    if arguments.is_open:
-        properties[OTHERS] = _OTHER_ARGUMENTS
-    return closed({"tool": _enum(tool.name), "args": closed(properties)}, _purpose(tool))
 
 
 def _whole(properties: dict[str, Any]) -> dict[str, Any]:
@@ -184,35 +167,9 @@ def _arguments(tool: AnyTool) -> dict[str, Any]:
             strict = with_reference(strict)
         properties[name] = strict if parameter in arguments.required else with_null(strict)
     if arguments.is_open:
-        properties[OTHERS] = _OTHER_ARGUMENTS
+        properties[OTHERS] = OTHER_ARGUMENTS
     return properties
 
 
 def _enum(*values: str) -> dict[str, Any]:
     return {"type": "string", "enum": list(values)} if len(values) > 1 else {"type": "string", "const": values[0]}
-
-
-def with_secret_names(toolbox: Toolbox, secrets: Secrets) -> Toolbox:
-    """Return *toolbox* with the names of *secrets* in the schemas of its tools; unchanged if no tool takes secrets."""
-    if not secrets or not any(tool.arguments.secrets for tool in toolbox.values()):
-        return toolbox
-    tools = [_tool_with_names(tool, secrets.names_for(tool.name)) for tool in toolbox.values()]
-    return Toolbox(tools, allow=toolbox.allowed)
-
-
-def _tool_with_names(tool: AnyTool, names: Sequence[str]) -> AnyTool:
-    if not tool.arguments.secrets or not names:
-        return tool
-    arguments = tool.arguments
-    properties = {
-        name: _with_names(schema, names) if arguments.names.get(name, name) in arguments.secrets else schema
-        for name, schema in arguments.schema["properties"].items()
-    }
-    return replace(tool, arguments=replace(arguments, schema={**arguments.schema, "properties": properties}))
-
-
-def _with_names(schema: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the schema of a handle, or of an optional handle, with the names that it may contain."""
-    if "anyOf" in schema:
-        return {**schema, "anyOf": [_with_names(part, names) for part in schema["anyOf"]]}
-    return {**schema, **handle_schema(names)} if KEY in schema.get("properties", {}) else schema

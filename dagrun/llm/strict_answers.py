@@ -9,9 +9,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from dagrun.llm.strict_schemas import OTHERS
 from dagrun.model.contracts.schema_types import types_of
-from dagrun.model.toolbox import Toolbox
-from dagrun.plans.strict_schemas import OTHERS
+from dagrun.model.signature import Arguments
+from dagrun.model.toolbox import AnyTool, Toolbox
 
 Schema = Mapping[str, Any]
 
@@ -30,8 +31,18 @@ def restore_fields(tree: dict[str, Any]) -> None:
             del tree[name]
 
 
+def restore_plan(tree: dict[str, Any], toolbox: Toolbox | None) -> None:
+    """Turn a plan in the strict form of `toolset_schema`, as models write it, into the form of plans; in place."""
+    restore_fields(tree)
+    steps = tree.get("steps")
+    restore = StepRestorer(toolbox).restore
+    for step in steps if isinstance(steps, list) else ():
+        if isinstance(step, dict):
+            restore(step)
+
+
 class StepRestorer:
-    """Turns steps of one answer into the form of plans.
+    """Turns steps of one answer into the form of plans, without the nulls that mean an omitted optional argument.
 
     Args:
         toolbox: The tools that the steps may call.
@@ -48,15 +59,16 @@ class StepRestorer:
         if not step.keys() <= _SAME_FIELDS:
             _restore_fields_of(step)
         args = step.get("args")
-        if args and isinstance(args, dict):
-            step["args"] = self._restored_args(step.get("tool"), args)
+        tool = step.get("tool")
+        if args and isinstance(args, dict) and isinstance(tool, str) and self._toolbox and tool in self._toolbox:
+            known = self._toolbox[tool].arguments
+            args = self._restored_args(tool, known, args)
+            step["args"] = _without_nulls(args, [known]) if None in args.values() else args
 
-    def _restored_args(self, tool: object, args: dict[str, Any]) -> dict[str, Any]:
-        if self._toolbox is None or not isinstance(tool, str) or tool not in self._toolbox:
-            return args
-        if OTHERS in args and self._toolbox[tool].arguments.is_open:
+    def _restored_args(self, tool: str, arguments: Arguments, args: dict[str, Any]) -> dict[str, Any]:
+        if OTHERS in args and arguments.is_open:
             args = _with_others(args)
-        schema = self._toolbox[tool].arguments.schema
+        schema = arguments.schema
         flat = self._flat.get(tool)
         if flat is None:
             flat = self._flat[tool] = _flat_names(schema)
@@ -88,6 +100,31 @@ def _with_others(args: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(made, dict):
         return args
     return {**made, **{name: value for name, value in args.items() if name != OTHERS}}
+
+
+def drop_nulls_in_args(args: dict[str, Any], toolbox: Toolbox) -> dict[str, Any]:
+    """Remove such nulls from arguments without a tool, as in an edit that only changes arguments.
+
+    A model that must write every argument writes a null for each optional one. So a null is removed if it would be
+    removed for every tool that takes exactly these arguments.
+    """
+    fitting = [toolbox[name].arguments for name in toolbox.allowed if args.keys() == _properties(toolbox[name])]
+    return _without_nulls(args, fitting) if fitting else args
+
+
+def _without_nulls(args: dict[str, Any], contracts: list[Arguments]) -> dict[str, Any]:
+    return {key: args[key] for key in args if args[key] is not None or not all(_is_surplus(key, a) for a in contracts)}
+
+
+def _properties(tool: AnyTool) -> set[str]:
+    return set(tool.arguments.schema.get("properties", ()))
+
+
+def _is_surplus(name: str, arguments: Arguments) -> bool:
+    if name not in arguments.names or arguments.names[name] in arguments.required:
+        return False
+    types = types_of(arguments.property_schema(name), arguments.schema)
+    return types is not None and "null" not in types
 
 
 def restore_args(args: Any) -> Any:

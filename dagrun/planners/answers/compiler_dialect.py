@@ -33,7 +33,14 @@ from dagrun.model.contracts.schema_types import types_of
 from dagrun.model.policy import PlanLimits
 from dagrun.model.signature import Arguments
 from dagrun.model.toolbox import Toolbox, hint
-from dagrun.plans.call_syntax import CallArguments, CallHead, CallSyntaxError, read_arguments, read_head, read_words
+from dagrun.planners.answers.call_syntax import (
+    CallArguments,
+    CallHead,
+    CallSyntaxError,
+    read_arguments,
+    read_head,
+    read_words,
+)
 from dagrun.plans.json_reader import MAX_READ_DEPTH, syntax_problem
 
 _NUMBERED: Final = re.compile(r"[ \t]*[0-9]{1,6}\.[ \t]*\S")
@@ -60,6 +67,18 @@ def find_call(text: str) -> int:
     """Return the position of the first line of *text* that begins with a numbered call; -1 if there is none."""
     match = _CALL_LINE.search(text)
     return -1 if match is None else match.start()
+
+
+def parse_lines(text: str, toolbox: Toolbox | None, limits: PlanLimits) -> tuple[dict[str, Any], list[Problem]]:
+    """Convert the whole text of a plan into the JSON of our dialect; return it with its problems.
+
+    Raises:
+        PlanRefused: The plan has too many steps.
+    """
+    reader = CompilerText(toolbox, limits)
+    for line in text.split("\n"):
+        reader.read_line(line)
+    return reader.tree(), reader.problems
 
 
 class CompilerText:

@@ -1,7 +1,7 @@
-"""The dialect of step_number, action and parameters, converted into our own dialect.
+"""Plans in other forms, converted into ours: the strict form of models, and the dialect of step_number and action.
 
-Numbers become ids. Plans of this dialect do not say which output is passed to which argument. Two rules fill in these
-arguments; they need the toolbox, see `fill_in_arguments`.
+In that dialect, numbers become ids. Its plans do not say which output is passed to which argument. Two rules fill in
+these arguments; they need the toolbox, see `fill_in_arguments`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dagrun.errors import Problem
+from dagrun.llm.strict_answers import restore_plan
 from dagrun.model.signature import Arguments
 from dagrun.model.toolbox import Toolbox
 from dagrun.plans.plan_fields import missing_field, unknown_fields, wrong_type
@@ -19,6 +20,25 @@ _PLAN_FIELDS: Final = ("task_summary", "total_steps", "steps")
 _STEP_FIELDS: Final = ("step_number", "action", "parameters", "description", "depends_on", "expected_output")
 # A file name with an extension, without a folder or a space.
 _FILE_NAME: Final = re.compile(r"[\w-][\w.-]*\.[A-Za-z][A-Za-z0-9]{0,9}")
+
+
+def in_our_form(
+    tree: dict[str, Any], toolbox: Toolbox | None, numbered: bool | None = None
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Convert a parsed plan into our dialect and form.
+
+    Args:
+        tree: Parsed JSON; it may be changed.
+        toolbox: The tools, for what depends on the types of their arguments.
+        numbered: Whether the plan is in the dialect of step_number and action; `None` to find out.
+
+    Returns:
+        The plan as JSON; and the problems. If there are problems, the plan must not be used.
+    """
+    if is_numbered(tree) if numbered is None else numbered:
+        return from_numbered(tree, toolbox)
+    restore_plan(tree, toolbox)
+    return tree, []
 
 
 def is_numbered(tree: Mapping[str, Any]) -> bool:
@@ -34,7 +54,7 @@ def from_numbered(tree: Mapping[str, Any], toolbox: Toolbox | None) -> tuple[dic
     """Convert a plan of this dialect into our dialect.
 
     Args:
-        tree: Parsed JSON.
+        tree: Parsed JSON in it.
         toolbox: The tools, for the two rules about ``data`` and ``output``; without it, they are not applied.
 
     Returns:

@@ -8,8 +8,8 @@ from typing import Any
 
 from dagrun.errors import PlanRefused, Problem
 from dagrun.model.policy import PlanLimits
+from dagrun.planners.answers.json_stream import JsonScanner
 from dagrun.plans.json_reader import parse_json
-from dagrun.plans.json_stream import JsonScanner
 from dagrun.plans.plan_fields import wrong_type
 from dagrun.plans.read_plan import max_plan_depth, sorted_problems
 

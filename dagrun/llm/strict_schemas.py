@@ -10,7 +10,7 @@ The published rules of OpenAI and of Anthropic hold at once:
    JSON.
 5. Limits of numbers, texts and lists are words in descriptions, because providers refuse the keywords.
 
-`dagrun.plans.strict_answers` turns values of this form back. The check of a plan holds values to the true schema.
+`dagrun.llm.strict_answers` turns values of this form back. The check of a plan holds values to the true schema.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ MAX_PARTS: Final = 1_000
 
 # The field for arguments that the schema of a tool allows and does not name.
 OTHERS: Final = "(others)"
+OTHER_ARGUMENTS: Final = {
+    "type": "string",
+    "description": 'Further arguments, as JSON text of an object; "" for none.',
+}
 
 # A reference and nothing else; inside a longer text, it may stand wherever a text may.
 REFERENCE: Final = {
