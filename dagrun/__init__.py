@@ -165,9 +165,9 @@ if TYPE_CHECKING:
     from dagrun.planners.stepwise import StepwisePlanner
     from dagrun.planners.tool_choice import ToolPicker
     from dagrun.plans.read_plan import read_plan
-    from dagrun.runtime.composing import AnswerPiece
     from dagrun.runtime.result import RunResult, StepResult
     from dagrun.runtime.run import Run
+    from dagrun.runtime.run_features import AnswerPiece
     from dagrun.serve.page import web
     from dagrun.sources.formats import schema_tools
     from dagrun.sources.mcp import mcp_tools
@@ -261,7 +261,7 @@ _NAMES = {
     "dagrun.planners.static": "StaticPlanner",
     "dagrun.planners.tool_choice": "ToolPicker",
     "dagrun.planners.stepwise": "StepwisePlanner",
-    "dagrun.runtime.composing": "AnswerPiece",
+    "dagrun.runtime.run_features": "AnswerPiece",
     "dagrun.runtime.result": "RunResult StepResult",
     "dagrun.serve.page": "web",
     "dagrun.sources.formats": "schema_tools",

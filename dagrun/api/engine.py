@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 
 from dagrun.api import preloading
 from dagrun.api.checking import AnyPlan, CheckedPlans, check, first_plan, steps_to_check, with_executors
+from dagrun.api.features import EngineFeatures
 from dagrun.api.learned_durations import LearnedDurations
 from dagrun.api.options import ResumeOptions, RetryOptions, lists_options, run_options
 from dagrun.api.record_opening import (
@@ -118,6 +119,7 @@ class Engine:
             hedge_share=HedgeShare(),
             max_cache_bytes=max_cache_bytes,
         )
+        self._features = EngineFeatures()
         self._executors = Executors(executors)
         self._tracing = tracing
         self._deps = deps
@@ -222,7 +224,7 @@ class Engine:
                 tracer=tracer,
             )
             await build_large(setup)
-            running = Run(setup)
+            running = Run(setup, self._features)
             await off_loop(len(past.events), partial(past.fold, running))
             resumed = partial(past.resumed, traceparent="" if tracer is None else tracer.traceparent)
             begin = partial(running.resume, last=past.last, resumed=resumed)
@@ -283,7 +285,7 @@ class Engine:
             if taken_over is not None:
                 await taken_over.bring(folder)
             await build_large(setup)
-            running = Run(setup)
+            running = Run(setup, self._features)
             begin = partial(running.open, taken_over=taken_over.settle if taken_over is not None else None)
             kept = self._memory.kept(journal, running) if journal is not None else _NOTHING
             async with kept, _carried_out(running, begin, options, tracer):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from dagrun.graph.patches.apply_patch import CheckedPatch
-    from dagrun.runtime.composing import AnswerPiece
+    from dagrun.runtime.run_features import AnswerPiece, RunFeatures
 
 
 class Run:
@@ -37,19 +37,20 @@ class Run:
 
     Args:
         setup: The options and inputs that it is made of.
+        features: Makes its parts that belong to features.
 
     Attributes:
         id: The id of the run.
         artifacts: The store of the files of its tools.
     """
 
-    def __init__(self, setup: RunSetup) -> None:
+    def __init__(self, setup: RunSetup, features: RunFeatures) -> None:
         self.id = setup.run_id
         self.artifacts = setup.calls.artifacts
         self._thread = threading.get_ident()
         self._plan = setup.plan
         self._run_log = setup.run_log
-        self._assembly = assembly = RunAssembly(setup)
+        self._assembly = assembly = RunAssembly(setup, features)
         self._graph = assembly.parts.graph
         self._record = assembly.parts.record
         self._people = assembly.parts.people

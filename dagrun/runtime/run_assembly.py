@@ -28,8 +28,8 @@ from dagrun.runtime.steps.scheduler import Scheduler
 from dagrun.runtime.steps.workers import Workers
 
 if TYPE_CHECKING:
-    from dagrun.runtime.composing import Composing
     from dagrun.runtime.planning.coordinator import Coordinator
+    from dagrun.runtime.run_features import Composer, RunFeatures
     from dagrun.runtime.sharing.shared_calls import SharedCalls
     from dagrun.runtime.steps.hedging import Hedges
 
@@ -39,6 +39,7 @@ class RunAssembly:
 
     Args:
         setup: What the run is made of.
+        features: Makes the parts that belong to features.
 
     Attributes:
         parts: What the parts share.
@@ -48,8 +49,9 @@ class RunAssembly:
         learning: Notes how long calls take; `None` if the run has no use for that.
     """
 
-    def __init__(self, setup: RunSetup) -> None:
+    def __init__(self, setup: RunSetup, features: RunFeatures) -> None:
         self._setup = setup
+        self._features = features
         self.ended = event_class()()
         self._up = up = RunCallbacks(
             suspended=self._on_suspend,
@@ -66,7 +68,7 @@ class RunAssembly:
         self.scheduler.hedges = self._make_hedges()
         self.scheduler.endings.learning = self.learning
         self.coordinator = self._make_coordinator()
-        self.composing = self._make_composing()
+        self.composing = self._make_composer()
         run_log = parts.run_log
         self._letters = MessagesFromJournal(run_log, parts.graph, parts.people, up) if run_log is not None else None
         self._watch = JournalWatch(parts.record, up) if run_log is not None else None
@@ -95,12 +97,10 @@ class RunAssembly:
 
         return Coordinator(self.parts, planner, self.scheduler, is_plan_only=self._setup.is_plan_only)
 
-    def _make_composing(self) -> Composing | None:
+    def _make_composer(self) -> Composer | None:
         if self._setup.options["compose"] is None or self._setup.is_plan_only:
             return None
-        from dagrun.runtime.composing import Composing
-
-        return Composing(self.parts, self.scheduler)
+        return self._features.composer(self.parts, self.scheduler)
 
     @property
     def failure(self) -> JournalError | None:

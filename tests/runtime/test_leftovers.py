@@ -49,7 +49,7 @@ PARTS: Final = ("dagrun.runtime.", "dagrun.graph.", "dagrun.api.", "dagrun.obser
 SMALL: Final = frozenset(
     (
         "dagrun.runtime.artifacts.ArtifactFolder",
-        "dagrun.runtime.composing._AnswerMeter",
+        "dagrun.features.composing._AnswerMeter",
         "dagrun.runtime.metering.RunMeter",
         "dagrun.runtime.steps.model_concurrency.CallClock",
         "dagrun.runtime.steps.model_concurrency.ModelConcurrency",

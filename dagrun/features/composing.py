@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -22,6 +22,7 @@ from dagrun.model.plan import Step
 from dagrun.model.toolbox import COMPOSE
 from dagrun.model.usage import RUN_METER, Charge
 from dagrun.runtime.metering import RunMeter
+from dagrun.runtime.run_features import AnswerPiece
 from dagrun.runtime.run_parts import RunParts
 
 if TYPE_CHECKING:
@@ -29,23 +30,6 @@ if TYPE_CHECKING:
     from dagrun.runtime.steps.scheduler import Scheduler
 
 _ID: Final = "answer"
-
-
-class AnswerPiece(str):
-    """A piece of an answer, as text.
-
-    Attributes:
-        is_anew: Whether the answer begins again with it, because the call that wrote the pieces before has failed.
-    """
-
-    __slots__ = ("is_anew",)
-    is_anew: bool
-
-    def __new__(cls, text: str, *, is_anew: bool = False) -> Self:
-        """Make a piece of *text*."""
-        piece = super().__new__(cls, text)
-        piece.is_anew = is_anew
-        return piece
 
 
 class _AnswerMeter(RunMeter):
