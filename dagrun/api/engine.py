@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 
 from dagrun.api import preloading
 from dagrun.api.checking import AnyPlan, CheckedPlans, check, first_plan, steps_to_check, with_executors
-from dagrun.api.features import EngineFeatures
+from dagrun.api.features import MAX_CACHE_BYTES, EngineFeatures
 from dagrun.api.learned_durations import LearnedDurations
 from dagrun.api.options import ResumeOptions, RetryOptions, lists_options, run_options
 from dagrun.api.record_opening import (
@@ -50,7 +50,7 @@ from dagrun.runtime.record.observers import Callback
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 from dagrun.runtime.run_options import Inputs, RunOptions
-from dagrun.runtime.run_setup import MAX_CACHE_BYTES, CallSettings, OpenRecord, RunSetup, SharedByRuns, build_large
+from dagrun.runtime.run_setup import CallSettings, OpenRecord, RunSetup, SharedByRuns, build_large
 from dagrun.runtime.steps.attempt_completion import learns
 
 if TYPE_CHECKING:
@@ -117,9 +117,8 @@ class Engine:
             budget=budget,
             durations=self.durations,
             hedge_share=HedgeShare(),
-            max_cache_bytes=max_cache_bytes,
         )
-        self._features = EngineFeatures()
+        self._features = EngineFeatures(max_cache_bytes)
         self._executors = Executors(executors)
         self._tracing = tracing
         self._deps = deps

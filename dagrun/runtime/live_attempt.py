@@ -41,7 +41,7 @@ class OptionalAttemptState:
         is_unentered: Whether it was stopped before its tool was called at all.
         second: The second call beside this one, made because this one was slow.
         is_second: Whether this is such a second call.
-        shared: Whose call it was, if the attempt has shared one; see `dagrun.runtime.sharing`.
+        shared: Whose call it was, if the attempt has shared one; see `dagrun.features.shared_calls`.
         on_refused: Called if its output is refused; drops the kept result.
         common: If this is a call that several attempts wait for: its `SingleFlightCall`; set until it ends.
         is_batch: Whether this is the call of a batch form.

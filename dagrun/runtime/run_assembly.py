@@ -22,7 +22,7 @@ from dagrun.runtime.record.recorder import JournalWatch
 from dagrun.runtime.run_callbacks import RunCallbacks, weakly
 from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.run_setup import RunSetup
-from dagrun.runtime.steps.attempt import AttemptRunner
+from dagrun.runtime.steps.attempt import AttemptRunner, CallSharer
 from dagrun.runtime.steps.attempt_completion import DurationRecorder, learns
 from dagrun.runtime.steps.scheduler import Scheduler
 from dagrun.runtime.steps.workers import Workers
@@ -30,7 +30,6 @@ from dagrun.runtime.steps.workers import Workers
 if TYPE_CHECKING:
     from dagrun.runtime.planning.coordinator import Coordinator
     from dagrun.runtime.run_features import Composer, RunFeatures
-    from dagrun.runtime.sharing.shared_calls import SharedCalls
     from dagrun.runtime.steps.hedging import Hedges
 
 
@@ -74,7 +73,7 @@ class RunAssembly:
         self._watch = JournalWatch(parts.record, up) if run_log is not None else None
         self._alarms: Timers
         self._workers: Workers
-        self._sharing: SharedCalls | None = None
+        self._sharing: CallSharer | None = None
         self._is_open = False
 
     def _make_hedges(self) -> Hedges | None:
@@ -179,7 +178,9 @@ class RunAssembly:
             parts, setup.calls.executors, setup.calls.artifacts, root=root, ask_person=self.scheduler.inside.ask
         )
         if attempts.shares:
-            self._share(attempts, tasks, root)
+            attempts.sharing = self._sharing = self._features.call_sharer(
+                parts, setup.calls, root=root, ask_person=self.scheduler.inside.ask, tasks=tasks, alarms=self._alarms
+            )
         parts.people.open(tasks, self._alarms)
         if parts.reviews is not None:
             parts.reviews.open(tasks)
@@ -189,17 +190,6 @@ class RunAssembly:
         if self._watch is not None and parts.run_log is not None:
             self._watch.open(tasks, parts.run_log)
         self._is_open = True
-
-    def _share(self, attempts: AttemptRunner, tasks: TaskGroup, root: str) -> None:
-        """Set up shared calls for tools with a cache or a batch form."""
-        from dagrun.runtime.sharing.result_cache import cache_of  # here: few runs have such tools
-        from dagrun.runtime.sharing.shared_calls import OwnAttempts, SharedCalls
-
-        calls = self._setup.calls
-        own = OwnAttempts(self.parts, calls.executors, calls.artifacts, root=root, ask_person=self.scheduler.inside.ask)
-        attempts.sharing = self._sharing = SharedCalls(
-            self.parts, own, cache_of(self._setup.shared), tasks, self._alarms
-        )
 
     # What the parts tell each other -----------------------------------------------------------------------
 

@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Protocol, Self
 import anyio
 
 if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from dagrun.runtime.deadlines import Timers
     from dagrun.runtime.result import RunResult
     from dagrun.runtime.run_parts import RunParts
+    from dagrun.runtime.run_setup import CallSettings
+    from dagrun.runtime.steps.attempt import AskInside, CallSharer
     from dagrun.runtime.steps.scheduler import Scheduler
 
 
@@ -52,4 +57,26 @@ class RunFeatures(Protocol):
 
     def composer(self, parts: RunParts, scheduler: Scheduler) -> Composer:
         """Return the part that composes the answer: the run has the option *compose*."""
+        ...
+
+    def call_sharer(
+        self,
+        parts: RunParts,
+        calls: CallSettings,
+        *,
+        root: str,
+        ask_person: AskInside,
+        tasks: TaskGroup,
+        alarms: Timers,
+    ) -> CallSharer:
+        """Return the part that shares calls: the run has tools with a cache or a batch form.
+
+        Args:
+            parts: What the parts of the run share.
+            calls: The settings of its calls.
+            root: As for `AttemptRunner`.
+            ask_person: As for `AttemptRunner`.
+            tasks: The task group of the run.
+            alarms: The alarms of the run.
+        """
         ...

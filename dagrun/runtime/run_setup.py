@@ -26,8 +26,6 @@ from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.backend import MANY_STEPS, off_loop
 from dagrun.runtime.run_options import RunOptions
 
-MAX_CACHE_BYTES: Final = 64 << 20  # of kept results of calls, unless the engine says otherwise
-
 
 @dataclass(slots=True, kw_only=True)
 class SharedByRuns:
@@ -38,9 +36,6 @@ class SharedByRuns:
         budget: Ceilings on the use of all runs together; `None` if there are none.
         durations: How long the calls of each tool took, as far as it is known.
         hedge_share: Counts the calls of each tool, and how many of them were hedged.
-        max_cache_bytes: The most bytes that kept results of calls take.
-        results: The kept results, a `ResultCache` of `dagrun.runtime.sharing`; `None` until a run has a tool that
-            shares calls.
         windows: What each provider takes, by its name, as a `ProviderWindow`; empty until one has refused a call, or a
             policy has a rate for it.
         model_windows: The same of the models of planners, by model.
@@ -50,8 +45,6 @@ class SharedByRuns:
     budget: Budget | None
     durations: Durations
     hedge_share: HedgeShare
-    max_cache_bytes: int = MAX_CACHE_BYTES
-    results: Any = None
     windows: dict[str, Any] = field(default_factory=dict)
     model_windows: dict[str, Any] = field(default_factory=dict)
 

@@ -53,11 +53,14 @@ _IN_THIS_PROCESS: Final = frozenset(("coroutine", "thread"))
 _NO_OBJECTS: Final[Mapping[str, object]] = {}
 
 
-class Sharing(Protocol):
-    """Makes the calls of tools that have a cache or a batch form: see `dagrun.runtime.sharing`."""
+class CallSharer(Protocol):
+    """Makes the calls of tools that have a cache or a batch form; see `dagrun.features.shared_calls`."""
 
     def call(self, live: LiveAttempt, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
         """Return a coroutine that makes or shares the call of an attempt, through the executor *name*."""
+
+    def close(self) -> None:
+        """Stop the running calls: the run has ended."""
 
 
 class AttemptRunner:
@@ -113,7 +116,7 @@ class AttemptRunner:
         self._log: RedactingLogger | None = None
         up.key_of = self.key_of
         self.shares = any(tool.cache is not None or tool.batch is not None for tool in tools)
-        self.sharing: Sharing | None = None
+        self.sharing: CallSharer | None = None
         self._is_plain = self._tracer is None and not (self._files_frames or self.shares)
 
     def prepare(self, live: LiveAttempt) -> Failure | None:

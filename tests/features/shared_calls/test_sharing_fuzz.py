@@ -120,7 +120,7 @@ async def play(seed: int) -> None:
 
     assert world.open == 0
     assert all(step.state.is_settled for result in results for step in result.steps.values())
-    cache = engine._shared.results
+    cache = engine._features.results
     assert cache is None or not cache.under_way
     hedged = [a.hedge for r in results for s in r.steps.values() for a in s.attempts if a.hedge is not None]
     assert sum(_attempt_tokens(result) for result in results) + sum(h.tokens for h in hedged) == TOKENS * world.made

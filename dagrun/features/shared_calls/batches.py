@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from dagrun.decide.classify import classify
 from dagrun.errors import shorten
+from dagrun.features.shared_calls.single_flight import SingleFlightCall
 from dagrun.model.contracts.sharing import Batch
 from dagrun.model.executor import CallFailed, ToolCall
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
@@ -15,7 +16,6 @@ from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import encode, to_json
 from dagrun.runtime.deadlines import Timers
 from dagrun.runtime.live_attempt import LiveAttempt
-from dagrun.runtime.sharing.single_flight import SingleFlightCall
 
 Make: TypeAlias = Callable[[LiveAttempt, AnyTool, dict[str, Any], bytes, int], SingleFlightCall]
 Launch: TypeAlias = Callable[[SingleFlightCall, Callable[[Outcome | None], object]], None]

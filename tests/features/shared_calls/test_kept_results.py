@@ -76,8 +76,8 @@ async def test_results_of_a_run_end_with_it() -> None:
     async with Engine() as engine:
         await play(counted, look("a"), engine=engine)
         result = await play(counted, look("a"), engine=engine)
-        assert engine._shared.results is not None
-        assert "0 results, 0 of" in repr(engine._shared.results)
+        assert engine._features.results is not None
+        assert "0 results, 0 of" in repr(engine._features.results)
 
     assert result.output == "x 2"
 
@@ -155,7 +155,7 @@ async def test_what_is_kept_is_bound() -> None:
         for number in range(8):
             await play(counted, look("a", about=f"{number}" * 700), engine=engine)
             await play(counted, look("a", about="0" * 700), engine=engine)  # used all the time
-        cache = engine._shared.results
+        cache = engine._features.results
         assert cache is not None
         assert cache._bytes <= 6000
         assert len(counted.calls) == 8
@@ -211,7 +211,8 @@ async def test_other_secrets_are_another_call() -> None:
             (await engine.run(plan, tools=[tool], secrets={"key": value})).output
             for value in ("of ann: 1234567", "of bob: 7654321", "of ann: 1234567")
         ]
-        assert b"1234567" not in repr(engine._shared.results._entries).encode()
+        assert engine._features.results is not None
+        assert b"1234567" not in repr(engine._features.results._entries).encode()
 
     assert outputs == [1, 2, 1]
 

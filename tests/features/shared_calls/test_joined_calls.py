@@ -213,8 +213,8 @@ async def test_a_run_makes_the_call_itself_if_the_run_that_made_it_is_cancelled(
 
     assert (results["b"].output, counted.ends) == ("x 2", ["cancelled", "returned"])
     assert shared_of(results["b"], "b") is None
-    assert engine._shared.results is not None
-    assert not engine._shared.results.under_way
+    assert engine._features.results is not None
+    assert not engine._features.results.under_way
 
 
 async def test_code_around_a_run_that_is_cancelled_takes_the_call_with_it() -> None:
@@ -224,8 +224,8 @@ async def test_code_around_a_run_that_is_cancelled_takes_the_call_with_it() -> N
         with anyio.move_on_after(1.0):
             await play(counted, look("a"), look("b"), engine=engine)
         assert counted.ends == ["cancelled"]
-        assert engine._shared.results is not None
-        assert not engine._shared.results.under_way
+        assert engine._features.results is not None
+        assert not engine._features.results.under_way
 
 
 async def test_a_suspended_run_makes_the_call_again() -> None:

@@ -23,13 +23,11 @@ from pydantic_core import from_json
 
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Stored, to_json
-from dagrun.runtime.run_setup import SharedByRuns
 
 if TYPE_CHECKING:
-    from dagrun.runtime.sharing.single_flight import SingleFlightCall
+    from dagrun.features.shared_calls.single_flight import SingleFlightCall
 
 ENTRY_BYTES: Final = 500  # that an entry takes besides its value
-_MAKING: Final = threading.Lock()
 _ARTIFACT: Final = re.compile(rb'"sha256":"[0-9a-f]{64}"')
 
 
@@ -156,15 +154,6 @@ class ResultCache:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._bytes -= entry.size
-
-
-def cache_of(shared: SharedByRuns) -> ResultCache:
-    """Return the cache of an engine, made when the first of its runs has a tool that shares calls."""
-    with _MAKING:
-        if shared.results is None:
-            shared.results = ResultCache(shared.max_cache_bytes)
-        results: ResultCache = shared.results
-        return results
 
 
 def size_of(value: Stored) -> int:

@@ -30,6 +30,9 @@ from anyio.lowlevel import checkpoint, current_token
 
 from dagrun.decide.exception_text import drop_frames
 from dagrun.errors import ToolError, ValueRefused
+from dagrun.features.shared_calls.batches import Batches
+from dagrun.features.shared_calls.result_cache import Entry, Key, ResultCache, names_artifact, same, size_of
+from dagrun.features.shared_calls.single_flight import SingleFlightCall
 from dagrun.model.executor import CallFailed, KeptResult, ToolCall
 from dagrun.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
 from dagrun.model.question import Answer
@@ -40,9 +43,6 @@ from dagrun.runtime.backend import is_being_cancelled, is_cancellation, leave_le
 from dagrun.runtime.deadlines import Timers
 from dagrun.runtime.live_attempt import LiveAttempt, leaked_outcome
 from dagrun.runtime.run_parts import RunParts
-from dagrun.runtime.sharing.batches import Batches
-from dagrun.runtime.sharing.result_cache import Entry, Key, ResultCache, names_artifact, same, size_of
-from dagrun.runtime.sharing.single_flight import SingleFlightCall
 from dagrun.runtime.steps.attempt import AskPerson, AttemptRunner, encoder_of, executor_of
 
 RUN_ENDED: Final = "the run that made the call has ended"
