@@ -17,7 +17,7 @@ from dagrun.model.event import AttemptEnded, Event, Hedged, HedgeEnded, ModelCha
 from dagrun.model.outcome import Attempt, Decision, Failure, Outcome, Recovery
 from dagrun.model.question import Answer
 from dagrun.model.usage import ModelUse
-from dagrun.observe.summary import spending_words
+from dagrun.observe.progress import spending_words
 
 MAX_TEXT: Final = 1_000
 MAX_DETAILS: Final = 100

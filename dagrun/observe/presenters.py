@@ -9,10 +9,9 @@ from typing import Any, cast
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.model.plan import Plan
 from dagrun.observe.report.report import Form, ReportStyle, form_of, make_report
-from dagrun.observe.view.document import view_of
-from dagrun.observe.view.plan_view import plan_view
+from dagrun.observe.view.document import plan_view, view_of
 from dagrun.observe.view.shape import RunView
-from dagrun.observe.view.values import Values
+from dagrun.observe.view.steps import Values
 
 
 def report(
@@ -70,7 +69,7 @@ def _view(source: Any, values: Values) -> RunView:
 
 def notebook_bundle(source: Any) -> dict[str, str]:
     """Return the notebook display of a source of `show`: ``text/plain`` and ``text/html``, at most 200 KB of it."""
-    from dagrun.observe.notebook.bundle import bundle_of
+    from dagrun.observe.report.cell import bundle_of
 
     return bundle_of(source)
 
@@ -90,6 +89,6 @@ def show(source: Any) -> None:
     Raises:
         ContractError: There is nothing to show in *source*; or it is a run, and this is not the thread of its loop.
     """
-    from dagrun.observe.notebook.live_cell import show_in_cell
+    from dagrun.observe.report.live_cell import show_in_cell
 
     show_in_cell(source)

@@ -35,7 +35,7 @@ from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.tracing import TRACEPARENT, TRACER, AttemptFacts, ModelSpan, RunTracer, TracedRun
 from dagrun.model.value import decode_or_reason, encode_plain
 from dagrun.observe import semconv as names
-from dagrun.observe.trace_metrics import Instruments
+from dagrun.observe.semconv import Instruments
 
 try:
     from opentelemetry import context as otel_context

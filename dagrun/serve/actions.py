@@ -17,11 +17,11 @@ from dagrun.decide.questions import fault_of
 from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound, StepNotFound, shorten
 from dagrun.model.journal import Journal
 from dagrun.model.question import Answer, ControlMessage
-from dagrun.observe.answer_values import BadAnswer
+from dagrun.observe.question_text import BadAnswer
+from dagrun.serve.catalog import QueueRows
 from dagrun.serve.feeds import Feed, LiveFeed
 from dagrun.serve.guard import problem
 from dagrun.serve.questions import AnswerBody, OrderBody
-from dagrun.serve.queue_rows import QueueRows
 
 MOST: Final = 20  # of answers and orders in a second, from all pages together
 CLOSED: Final = "this question is closed"

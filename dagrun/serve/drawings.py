@@ -15,7 +15,7 @@ from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.plan import Plan, Step
 from dagrun.model.question import Question
 from dagrun.observe.picture.graph_svg import draw_graph
-from dagrun.observe.view.plan_view import plan_view
+from dagrun.observe.view.document import plan_view
 
 Side = Literal["before", "after"]
 

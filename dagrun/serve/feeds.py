@@ -7,6 +7,9 @@
    it has missed; one that comes from another feed (the server was started anew) gets the whole view.
 4. Readers of one run see the same instants (`Frame`): changes are encoded once for all of them, and after changes that
    took long to encode there is a pause of ten times as long.
+5. A run that is too large for the page is refused with a sentence, so that no record can hang a server. The values of
+   steps are not in a view, and a drawing has a bounded number of boxes and edges: the limits are for what is told of
+   each step, change and question.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import anyio.to_thread
 from pydantic_core import to_json
 
 from dagrun.api.replaying import replayed
-from dagrun.errors import RunNotFound
+from dagrun.errors import JournalError, RunNotFound
 from dagrun.graph.fold import fold
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.journal.following import RecordFollower
@@ -33,11 +36,75 @@ from dagrun.model.redaction.records import as_shown, redactor_of
 from dagrun.observe.view.document import shape_number
 from dagrun.observe.view.live_view import LiveView
 from dagrun.observe.view.shape import RunView
-from dagrun.observe.view.values import Values
+from dagrun.observe.view.steps import Values
 from dagrun.runtime.run import Run
-from dagrun.serve import size_limits
 from dagrun.serve.drawings import graph_svg
 from dagrun.serve.time_left import time_left
+
+MOST_STEPS: Final = 100_000
+MOST_REVISIONS: Final = 2_000
+MOST_BYTES: Final = 128 << 20  # of a view as JSON
+MOST_RECORDS: Final = 2_000_000
+DRAWN_AT_ONCE: Final = 100  # steps: a larger graph is drawn in a thread; a smaller one takes a few milliseconds
+DRAWN_AT_THE_END: Final = 1_000  # steps: the last drawing of a larger run is made only if a reader asks for it
+IN_A_THREAD: Final = 2_000  # steps: the view of a larger run on record is made in a thread
+
+
+class RunTooLarge(JournalError):
+    """A run is too large for the page.
+
+    Attributes:
+        what: What there is too much of.
+        count: How much there is.
+        most: How much the page shows.
+    """
+
+    def __init__(self, what: str, count: int, most: int) -> None:
+        super().__init__(what, count, most)
+        self.what = what
+        self.count = count
+        self.most = most
+
+    def __str__(self) -> str:
+        """Return the excess in a sentence, with a remedy."""
+        return f"this run has {self.count:,} {self.what}, and the page shows at most {self.most:,}: dagrun inspect"
+
+
+def check_records(count: int) -> None:
+    """Refuse a record that would take too long to read.
+
+    Raises:
+        RunTooLarge: It has too many records.
+    """
+    _check(count, MOST_RECORDS, "records")
+
+
+def check_graph(graph: LiveGraph) -> None:
+    """Refuse a run whose view would take too long to make.
+
+    Raises:
+        RunTooLarge: It has too many steps or changes of the plan.
+    """
+    _check(len(graph.nodes), MOST_STEPS, "steps")
+    _check(len(graph.revisions), MOST_REVISIONS, "changes of the plan")
+
+
+def check_view(text: bytes) -> bytes:
+    """Return a view as JSON, unless it is too large for a browser.
+
+    Raises:
+        RunTooLarge: It is.
+    """
+    _check(len(text), MOST_BYTES, "bytes of texts")
+    return text
+
+
+def _check(count: int, most: int, what: str) -> None:
+    if count > most:
+        raise RunTooLarge(what, count, most)
+
+
+# Feeds ----------------------------------------------------------------------------------------------------------------
 
 TICK: Final = 0.1  # seconds: how often changes are handed out at most
 LOOK_EVERY: Final = 0.25  # seconds between two looks at a record that can be followed
@@ -147,7 +214,7 @@ class Feed:
         Raises:
             RunTooLarge: The run is too large for the page.
         """
-        size_limits.check_graph(self.graph)
+        check_graph(self.graph)
         return self.watch.document(values, self.now())
 
     async def snapshot(self) -> tuple[bytes, int]:
@@ -158,7 +225,7 @@ class Feed:
         """
         view = await self.view()
         facts = {"cursor": f"{self.mark}-{view['seq']}", "left": self._time_left()}
-        return size_limits.check_view(to_json({**view, **facts})), view["seq"]
+        return check_view(to_json({**view, **facts})), view["seq"]
 
     async def drawing(self) -> bytes:
         """Return the graph as SVG. It is redrawn when steps come or go; the reader updates the states.
@@ -166,19 +233,19 @@ class Feed:
         Raises:
             RunTooLarge: The run is too large for the page.
         """
-        size_limits.check_graph(self.graph)
+        check_graph(self.graph)
         async with self._drawing:  # readers that ask at once share one drawing
             made_of = (shape_number(self.graph), self.is_over)
             if self._drawn[0] != made_of:
                 view = self.watch.shape(with_path=self.is_over)
-                is_small = len(view["steps"]) <= size_limits.DRAWN_AT_ONCE
+                is_small = len(view["steps"]) <= DRAWN_AT_ONCE
                 svg = graph_svg(view) if is_small else await anyio.to_thread.run_sync(graph_svg, view)
                 self._drawn = (made_of, svg)
             return self._drawn[1]
 
     async def last_drawing(self) -> str | None:
         """Return the drawing of a run that is over, with its critical path; `None` if it takes too long to make."""
-        return (await self.drawing()).decode() if len(self.graph.nodes) <= size_limits.DRAWN_AT_THE_END else None
+        return (await self.drawing()).decode() if len(self.graph.nodes) <= DRAWN_AT_THE_END else None
 
     def _time_left(self) -> float | None:
         """Return the least remaining seconds; `None` if unknown."""
@@ -196,7 +263,7 @@ class Feed:
         Raises:
             RunTooLarge: The run is too large for the page.
         """
-        size_limits.check_graph(self.graph)
+        check_graph(self.graph)
         return to_json({**self.watch.changes(after, self.now()), "cursor": self.cursor, "left": self._time_left()})
 
     def frame(self, after: int, seen: int) -> Frame | None:
@@ -311,7 +378,7 @@ class RecordFeed(Feed):
             # Before the records: a run that was let go before them has nothing more to come.
             await self._look_at_owner()
             lines = await self._follower.news()
-            size_limits.check_records(self._follower.seq)
+            check_records(self._follower.seq)
             if not self._openings and not lines:
                 raise RunNotFound(f"run {self.run_id} has no record yet")
             if len(lines) > MANY:
@@ -332,9 +399,9 @@ class RecordFeed(Feed):
 
     async def view(self, values: Values = "none") -> RunView:
         """Return the whole view; see `Feed.view`. The view of a large run is made in a thread."""
-        if len(self.graph.nodes) <= size_limits.IN_A_THREAD:
+        if len(self.graph.nodes) <= IN_A_THREAD:
             return await super().view(values)
-        size_limits.check_graph(self.graph)
+        check_graph(self.graph)
         async with self.lock:  # nothing is folded meanwhile
             return await anyio.to_thread.run_sync(self.watch.document, values, self.now())
 

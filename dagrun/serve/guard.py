@@ -93,7 +93,7 @@ class Guard:
 
 
 class KnownOnly:
-    """Passes a request to an application, if it is authenticated.
+    """Passes a request to an application, if it is authenticated; the MCP server over HTTP stands behind it, too.
 
     Args:
         app: The application.
@@ -110,9 +110,15 @@ class KnownOnly:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
-        scope[USER] = user = await self._who(Request(scope, receive))
-        refused = problem(401, "not authenticated: send the token, or log in")
-        await (refused if user is None else self._app)(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await WebSocketClose(1008)(scope, receive, send)
+        else:
+            scope[USER] = user = await self._who(Request(scope, receive))
+            refused = problem(401, "not authenticated: send the token, or log in")
+            refused.headers["www-authenticate"] = "Bearer"
+            await (refused if user is None else self._app)(scope, receive, send)
 
     async def _who(self, request: Request) -> str | None:
         if self._authorize is not None:

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 from dagrun.model.question import Answer, Asked, Choice, Question
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.value import decode_or_reason
-from dagrun.observe.answer_values import read_value
-from dagrun.observe.question_text import EFFECTS, TITLES
+from dagrun.observe.question_text import EFFECTS, TITLES, read_value
 
 SHOWN: Final = 64 * 1024  # characters of arguments that are sent with a question; more are loaded on request
 

@@ -19,16 +19,13 @@ from dagrun.journal.base import is_run_id
 from dagrun.model.signature import explain
 from dagrun.observe.report.report import make_report
 from dagrun.serve.actions import CLOSED, Actions
-from dagrun.serve.catalog import Catalog, RunEntry, matching
+from dagrun.serve.catalog import Catalog, RunEntry, matching, queue_facts
 from dagrun.serve.drawings import Side, patch_svg, patch_view
-from dagrun.serve.feeds import Feed
+from dagrun.serve.feeds import Feed, RunTooLarge
+from dagrun.serve.files import artifact_answer, artifacts_of, static_file
 from dagrun.serve.guard import USER, body_of, problem
 from dagrun.serve.measures import Measures
 from dagrun.serve.questions import AnswerBody, OrderBody, shown_question
-from dagrun.serve.queue_rows import queue_facts
-from dagrun.serve.run_files import artifact_answer, artifacts_of
-from dagrun.serve.size_limits import RunTooLarge
-from dagrun.serve.static_files import static_file
 from dagrun.serve.stream import Stream
 
 B = TypeVar("B", bound=BaseModel)

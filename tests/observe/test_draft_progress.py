@@ -15,8 +15,7 @@ from dagrun.model.event import (
 from dagrun.model.outcome import Decision, Outcome, Recovery, State
 from dagrun.model.patch import Consequence
 from dagrun.model.usage import ModelUse
-from dagrun.observe.progress import ProgressTable
-from dagrun.observe.summary import spending_words, summarise
+from dagrun.observe.progress import ProgressTable, spending_words, summarise
 from dagrun.testing import run_virtual
 from test_progress import drawn, table_of
 

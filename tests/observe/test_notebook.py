@@ -19,10 +19,9 @@ import dagrun
 from browsing import axe_faults, browsing
 from dagrun import Plan, Policy, Step, tool
 from dagrun.errors import ContractError
-from dagrun.observe.notebook import live_cell
-from dagrun.observe.notebook.bundle import bundle_of
-from dagrun.observe.notebook.cell import MAX_BYTES
-from dagrun.observe.notebook.live_cell import MAX_DRAWN
+from dagrun.observe.report import live_cell
+from dagrun.observe.report.cell import MAX_BYTES, bundle_of
+from dagrun.observe.report.live_cell import MAX_DRAWN
 from executed_notebook import executed, shown
 from folders import ROOT
 from small_tools import ONCE, scripted, toolset

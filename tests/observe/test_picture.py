@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dagrun.observe.html import Markup, escape, join, tag
 from dagrun.observe.picture.condense import condense
 from dagrun.observe.picture.layout import Edge, lay_out, reduced
-from dagrun.observe.picture.time_scale import TimeScale, downsampled, idle_stretches, running_at_once
+from dagrun.observe.picture.timeline_svg import TimeScale, downsampled, idle_stretches, running_at_once
 from dagrun.observe.state_styles import cut_to, text_width
 
 

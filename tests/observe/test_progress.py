@@ -23,8 +23,7 @@ from dagrun.model.event import (
     StepSettled,
 )
 from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery, State, Status
-from dagrun.observe.progress import KEEP, ProgressTable
-from dagrun.observe.summary import count_recoveries, summarise
+from dagrun.observe.progress import KEEP, ProgressTable, count_recoveries, summarise
 from dagrun.testing import run_virtual
 from graphs import make_graph, work
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from dagrun.errors import visible
 from dagrun.model.question import Answer, Asked, Question
-from dagrun.observe.answer_values import BadAnswer, read_value
 from dagrun.observe.line_breaks import BAR, cells, wrap
-from dagrun.observe.question_text import MARK, MAX_LINES, lay_out
+from dagrun.observe.question_text import MARK, MAX_LINES, BadAnswer, lay_out, read_value
 from typist import ask
 
 INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}

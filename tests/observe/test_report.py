@@ -17,9 +17,8 @@ from dagrun import Plan, Step, tool
 from dagrun.errors import ContractError, Problem
 from dagrun.observe.report.report import FORMS, ReportStyle, form_of, make_report
 from dagrun.observe.report.sections import open_questions
-from dagrun.observe.view.document import view_of
-from dagrun.observe.view.plan_view import plan_view
-from dagrun.observe.view.values import shortened
+from dagrun.observe.view.document import plan_view, view_of
+from dagrun.observe.view.steps import shortened
 from view_runs import (
     EVIL,
     GUARDED,

@@ -17,7 +17,7 @@ from dagrun.model.event import AttemptEnded, QuestionAnswered
 from dagrun.model.outcome import Recovery
 from dagrun.model.value import encode_plain
 from dagrun.observe import tracing
-from dagrun.observe.trace_metrics import Instruments
+from dagrun.observe.semconv import Instruments
 from dagrun.observe.tracing import Tracing, _RunSpans
 
 Plant = Callable[[pytest.MonkeyPatch], None]

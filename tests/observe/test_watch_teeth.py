@@ -20,11 +20,10 @@ from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.value import decode
 from dagrun.observe import html
 from dagrun.observe.html import Markup
-from dagrun.observe.notebook import cell
-from dagrun.observe.picture import time_scale, timeline_svg
-from dagrun.observe.report import markdown, page, sections
-from dagrun.observe.view import path, values
-from dagrun.observe.view.values import ValueWriter
+from dagrun.observe.picture import timeline_svg
+from dagrun.observe.report import cell, report, sections
+from dagrun.observe.view import steps, waits
+from dagrun.observe.view.steps import ValueWriter
 from dagrun.observe.view.waits import Wait, Waits
 
 # A test may also stumble over what it looks for and does not find.
@@ -37,7 +36,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def _arguments_are_not_redacted(patch: pytest.MonkeyPatch) -> None:
-    redacted = values.shown_value
+    redacted = steps.shown_value
 
     def plainly(value: Any, redactor: Redactor, limit: int, **facts: Any) -> Any:
         class Nothing(Redactor):
@@ -47,7 +46,7 @@ def _arguments_are_not_redacted(patch: pytest.MonkeyPatch) -> None:
         is_output = isinstance(value, str)
         return redacted(value, redactor if is_output else Nothing(), limit, **facts)
 
-    patch.setattr(values, "shown_value", plainly)
+    patch.setattr(steps, "shown_value", plainly)
 
 
 def _outputs_are_not_redacted(patch: pytest.MonkeyPatch) -> None:
@@ -55,9 +54,9 @@ def _outputs_are_not_redacted(patch: pytest.MonkeyPatch) -> None:
 
 
 def _values_are_cut_before_they_are_redacted(patch: pytest.MonkeyPatch) -> None:
-    redacted = values.shown_value
+    redacted = steps.shown_value
     patch.setattr(
-        values,
+        steps,
         "shown_value",
         lambda value, redactor, limit, **facts: redacted(
             value[:limit] if isinstance(value, str) else value, redactor, limit, **facts
@@ -93,7 +92,7 @@ def _planner_is_blamed_for_all_that_it_was_asked_about(patch: pytest.MonkeyPatch
 
 
 def _path_knows_no_for_each(patch: pytest.MonkeyPatch) -> None:
-    before = path._before
+    before = waits._before
 
     def blind(graph: Any, history: Any, node: Node) -> Any:
         kept = graph.nodes
@@ -105,7 +104,7 @@ def _path_knows_no_for_each(patch: pytest.MonkeyPatch) -> None:
         finally:
             graph.nodes = kept
 
-    patch.setattr(path, "_before", blind)
+    patch.setattr(waits, "_before", blind)
 
 
 class _Unstarted:
@@ -121,7 +120,7 @@ class _Unstarted:
 
 
 def _path_knows_no_splice(patch: pytest.MonkeyPatch) -> None:
-    before = path._before
+    before = waits._before
 
     def blind(graph: Any, history: Any, node: Node) -> Any:
         kept, history.triggers = history.triggers, {}
@@ -130,7 +129,7 @@ def _path_knows_no_splice(patch: pytest.MonkeyPatch) -> None:
         finally:
             history.triggers = kept
 
-    patch.setattr(path, "_before", blind)
+    patch.setattr(waits, "_before", blind)
 
 
 OF_VIEWS: dict[Plant, Callable[[], Awaitable[None]]] = {
@@ -187,7 +186,7 @@ def _controls_pass(patch: pytest.MonkeyPatch) -> None:
 
 
 def _markdown_is_not_escaped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(markdown, "text", lambda value: value)
+    patch.setattr(report, "escaped", lambda value: value)
 
 
 def _view_in_the_page_has_a_clock(patch: pytest.MonkeyPatch) -> None:
@@ -210,7 +209,7 @@ def _nothing_is_folded(patch: pytest.MonkeyPatch) -> None:
 
 
 def _planner_is_idle(patch: pytest.MonkeyPatch) -> None:
-    idle = time_scale.idle_stretches
+    idle = timeline_svg.idle_stretches
     patch.setattr(test_picture, "idle_stretches", lambda view: idle({**view, "planner": []}))
 
 
@@ -233,7 +232,7 @@ OF_REPORTS: dict[str, tuple[Plant, Callable[[], None]]] = {
     "questions are markup": (_unescaped(sections, only="td"), _check_html),
     "reasons are markup": (_unescaped(sections, only="p"), _check_html),
     "values are markup": (_unescaped(sections, only="pre"), _check_html),
-    "title is markup": (_unescaped(page, only="title"), _check_html),
+    "title is markup": (_unescaped(report, only="title"), _check_html),
     "attributes are not escaped": (_attributes_are_not_escaped, test_picture.test_html_escapes_by_type),
     "controls pass": (_controls_pass, _check_html),
     "markdown is not escaped": (_markdown_is_not_escaped, test_report.test_hostile_markdown_is_text),

@@ -15,8 +15,8 @@ from dagrun.journal.memory import MemoryJournal
 from dagrun.observe.picture.condense import DEFAULT_BOXES
 from dagrun.observe.picture.graph_svg import MOST_EDGES, draw_graph
 from dagrun.observe.state_styles import COLOURS, DARK_COLOURS, RUNS, STATES
-from dagrun.serve import drawings, size_limits
-from dagrun.serve.static_files import FOLDER, looks_script, looks_sheet
+from dagrun.serve import drawings, feeds
+from dagrun.serve.files import FOLDER, looks_script, looks_sheet
 from page_client import RUN, Client, page_of
 from view_runs import RICH, Mirrors, rich_tools
 
@@ -189,7 +189,7 @@ async def test_a_run_that_is_too_large_is_refused_with_a_sentence(
     await dagrun.run(RICH, tools=rich_tools(), run_id=RUN, **options)
     client = Client(page_of(journal))
     cursor = (await client.get(f"/api/runs/{RUN}")).json()["cursor"]
-    monkeypatch.setattr(size_limits, limit, 0)
+    monkeypatch.setattr(feeds, limit, 0)
     for path in ("", f"/changes?after={cursor}", "/graph.svg", "/report.html"):
         answer = await client.get(f"/api/runs/{RUN}{path}")
         assert (path, answer.status_code) == (path, 413)
@@ -213,9 +213,9 @@ async def test_a_view_of_too_many_bytes_and_a_record_that_is_too_long_are_refuse
 
     await dagrun.run(plan, tools=[quick], run_id=RUN, journal=journal)
     with monkeypatch.context() as patch:
-        patch.setattr(size_limits, "MOST_BYTES", 5_000)
+        patch.setattr(feeds, "MOST_BYTES", 5_000)
         assert (await Client(page_of(journal)).get(f"/api/runs/{RUN}")).status_code == 413
-    monkeypatch.setattr(size_limits, "MOST_RECORDS", 2)
+    monkeypatch.setattr(feeds, "MOST_RECORDS", 2)
     answer = await Client(page_of(journal)).get(f"/api/runs/{RUN}/changes")
     assert (answer.status_code, "records" in answer.json()["error"]) == (413, True)
 
@@ -227,7 +227,7 @@ async def test_the_view_of_a_large_run_on_record_is_made_in_a_thread(monkeypatch
     options: dict[str, Any] = {"planner": Mirrors(), "approver": agree, "journal": journal}
     await dagrun.run(RICH, tools=rich_tools(), run_id=RUN, **options)
     small = (await Client(page_of(journal)).get(f"/api/runs/{RUN}")).json()
-    monkeypatch.setattr(size_limits, "IN_A_THREAD", 1)
+    monkeypatch.setattr(feeds, "IN_A_THREAD", 1)
     client = Client(page_of(journal))
     large = (await client.get(f"/api/runs/{RUN}")).json()
     assert {**large, "cursor": ""} == {**small, "cursor": ""}

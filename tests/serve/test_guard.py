@@ -18,16 +18,16 @@ from dagrun import ContractError, Plan, Step
 from dagrun.journal.memory import MemoryJournal
 from dagrun.model.event import QuestionAnswered
 from dagrun.runtime.run import Run
-from dagrun.serve import actions, routes, static_files
+from dagrun.serve import actions, files, routes
+from dagrun.serve.files import static_file
 from dagrun.serve.measures import Measures
-from dagrun.serve.static_files import static_file
 from page_client import POSTED, RUN, TOKEN, Client, page_of
 from persons import pay
 from small_tools import toolset
 
 pytestmark = pytest.mark.anyio
 
-STATIC: Final = static_files.FOLDER
+STATIC: Final = files.FOLDER
 # Every path of the page, with its method; each is tried with each rule.
 PATHS: Final = [
     ("GET", "/"),
@@ -299,7 +299,7 @@ async def test_only_the_files_of_the_page_are_served(name: str) -> None:
 
 def test_no_route_can_start_or_load_anything() -> None:
     """S15: the page imports nothing that runs a plan, and every route that changes something is one of four."""
-    sources = {path.name: path.read_text() for path in static_files.FOLDER.parent.glob("*.py")}
+    sources = {path.name: path.read_text() for path in files.FOLDER.parent.glob("*.py")}
     for name, text in sources.items():
         assert not re.search(
             r"import_module|__import__|api\.(running|resuming|retrying)|subprocess|\beval\(|\bexec\(", text

@@ -13,8 +13,8 @@ import pytest
 
 import dagrun
 import mcp_served_tools as tools
-from dagrun.serve.mcp.asked_by_clients import forms_of
 from dagrun.serve.mcp.plan_inputs import input_schema, unasked
+from dagrun.serve.mcp.plan_server import forms_of
 from dagrun.serve.mcp.served_runs import Host
 
 client_of = pytest.importorskip("mcp.client.client").Client

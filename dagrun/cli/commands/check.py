@@ -124,7 +124,7 @@ def _tell_flow(data: Data, table: FlowTable, policy: Policy, *, shows_all: bool)
 
 def _draw(file: str, plan: Plan, problems: tuple[Problem, ...]) -> None:
     from dagrun.cli.jobs.report_file import ReportFile
-    from dagrun.observe.view.plan_view import plan_view
+    from dagrun.observe.view.document import plan_view
 
     ReportFile(file, "html", option="--html").write(plan_view(plan, problems))
 

@@ -106,7 +106,7 @@ def _view(source: str, flags: dict[str, Any]) -> tuple[RunView, str]:
     """Return the view of *source*, and the fault of its record; empty if there is none."""
     from dagrun.model.redaction.redactor import Redactor
     from dagrun.observe.view.document import view_of
-    from dagrun.observe.view.values import shortened, without
+    from dagrun.observe.view.steps import shortened, without
 
     path = Path(source)
     if path.is_dir() and (path / "run.json").is_file():

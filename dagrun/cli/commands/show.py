@@ -70,7 +70,7 @@ def _draw(plan: Plan, form: str | None, file: str | None, data: Data) -> None:
     """Draw a plan as a picture or a page, into a file or to the standard output."""
     from dagrun.cli.jobs.report_file import ReportFile
     from dagrun.observe.report.report import make_report
-    from dagrun.observe.view.plan_view import plan_view
+    from dagrun.observe.view.document import plan_view
 
     view = plan_view(plan)
     if file is not None:

@@ -23,7 +23,7 @@ from dagrun.cli.terminal.text import Data, is_drawable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.model.effect import Effect
 from dagrun.model.outcome import Status
-from dagrun.observe.summary import summarise
+from dagrun.observe.progress import summarise
 from dagrun.runtime.result import RunResult
 
 MODES: Final[tuple[Mode, ...]] = ("sequential", "waves", "parallel")

@@ -22,7 +22,7 @@ from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
 from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, bounded, coloured, printable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import PlanRefused, RunFailed
-from dagrun.observe.summary import spending_words
+from dagrun.observe.progress import spending_words
 
 MAX_BYTES: Final = 100_000  # of a goal
 _MAX_STEPS: Final = 100

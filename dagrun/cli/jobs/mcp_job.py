@@ -27,10 +27,10 @@ from dagrun.cli.terminal.signals import Interrupts, exit_hard, next_in_loop
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import PlanRefused, shorten
 from dagrun.model.toolbox import AnyTool
+from dagrun.serve.guard import KnownOnly
 from dagrun.serve.mcp.plan_inputs import tools_of, unasked
 from dagrun.serve.mcp.plan_server import PlanServer, plan_server
 from dagrun.serve.mcp.served_runs import Host
-from dagrun.serve.mcp.token_guard import TokenGuard
 from dagrun.sources.mcp_connection import mcp_library
 
 TOKEN: Final = "DAGRUN_MCP_TOKEN"
@@ -111,7 +111,8 @@ class McpJob:
     async def _over_http(self, server: PlanServer, signals: Interrupts) -> None:
         token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
         socket = bound_socket(LOOPBACK, self._flags["port"])
-        guarded = TokenGuard(server.library_server.streamable_http_app(host=LOOPBACK), token)
+        app = server.library_server.streamable_http_app(host=LOOPBACK)
+        guarded = KnownOnly(app, token=token, authorize=None, user="")
         http = quiet_server(guarded, lifespan="on")
 
         def stop(_: int) -> None:

@@ -20,7 +20,7 @@ from dagrun.cli.terminal.user_errors import BadInput, problem_lines
 from dagrun.errors import first_lines
 from dagrun.model.outcome import State, Status
 from dagrun.model.value import decode_or_reason
-from dagrun.observe.summary import summarise, warnings_of
+from dagrun.observe.progress import summarise, warnings_of
 from dagrun.runtime.result import RunResult
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class OneRun:
         if self._report is None:
             return
         from dagrun.observe.view.document import view_of
-        from dagrun.observe.view.values import shortened
+        from dagrun.observe.view.steps import shortened
 
         view = view_of(result, values="full")
         try:

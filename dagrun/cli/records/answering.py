@@ -26,8 +26,7 @@ from dagrun.decide.questions import fault_of
 from dagrun.errors import AnswerRefused, shorten, visible
 from dagrun.model.journal import Held
 from dagrun.model.question import Answer, Asked, Choice, Question
-from dagrun.observe.answer_values import BadAnswer, read_value
-from dagrun.observe.question_text import lay_out
+from dagrun.observe.question_text import BadAnswer, lay_out, read_value
 
 _VALUES: Final = (Asked.INPUT, Asked.EFFECT)
 NOT_ANSWERED: Final = 130

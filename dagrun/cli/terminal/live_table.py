@@ -12,8 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dagrun.model.outcome import State, Status
-from dagrun.observe.progress import ProgressTable, Row
-from dagrun.observe.summary import spending_words
+from dagrun.observe.progress import ProgressTable, Row, spending_words
 from dagrun.plans.drawing import SYMBOLS
 
 _CUT_INSIDE: Final = 9  # cells; of a narrower id, only the beginning is shown

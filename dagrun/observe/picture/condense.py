@@ -4,6 +4,8 @@
 2. Above the limit, steps that have left the plan are not drawn. The steps of a layer (with equally long paths to them)
    that have the same tool are one box.
 3. If that is not enough, the layers are put into columns, and a column is one box. Edges inside it are not drawn.
+
+`mermaid` and `dot` write the boxes as text for other programs.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
-from dagrun.observe.state_styles import TIMES
+from dagrun.observe.html import plain
+from dagrun.observe.state_styles import COLOURS, TIMES, look_of
 
 DEFAULT_BOXES: Final = 60
 MOST_BOXES: Final = 2_000
@@ -171,3 +174,36 @@ def _box(group: list[dict[str, Any]], steps: list[dict[str, Any]]) -> PictureBox
         revision=first["revision"] if is_one else 0,
         seconds=took,
     )
+
+
+# As text for other programs -------------------------------------------------------------------------------------------
+
+
+def _label(box: PictureBox) -> str:
+    return plain(f"{look_of(box.state).symbol} {box.label}")
+
+
+def mermaid(view: Mapping[str, Any], most: int = DEFAULT_BOXES) -> str:
+    """Return the graph as Mermaid. Whatever stands in a label is text: quotes and brackets become entities."""
+    drawing = condense(view, most)
+    lines = ["flowchart LR"]
+    for place, box in enumerate(drawing.boxes):
+        shown = "".join(sign if sign.isalnum() or sign in " .-_" else f"#{ord(sign)};" for sign in _label(box))
+        lines.append(f'  s{place}["{shown}"]:::{look_of(box.state).kind}')
+    lines += [f"  s{a} --> s{b}" for a, b in drawing.edges]
+    lines += [f"  s{a} -. replaced by .-> s{b}" for a, b in drawing.replaced]
+    lines += [f"  classDef {kind} fill:{area},stroke:{line},color:#1c2530" for kind, (line, area) in COLOURS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def dot(view: Mapping[str, Any], most: int = DEFAULT_BOXES) -> str:
+    """Return the graph in the language of Graphviz."""
+    drawing = condense(view, most)
+    lines = ["digraph run {", "  rankdir=LR;", "  node [shape=box, style=filled];"]
+    for place, box in enumerate(drawing.boxes):
+        line, area = COLOURS[look_of(box.state).kind]
+        shown = _label(box).replace("\\", "\\\\").replace('"', '\\"')
+        lines.append(f'  s{place} [label="{shown}", color="{line}", fillcolor="{area}"];')
+    lines += [f"  s{a} -> s{b}{' [penwidth=2.5]' if (a, b) in drawing.path else ''};" for a, b in drawing.edges]
+    lines += [f"  s{a} -> s{b} [style=dashed];" for a, b in drawing.replaced]
+    return "\n".join([*lines, "}"]) + "\n"

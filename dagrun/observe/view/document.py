@@ -1,28 +1,30 @@
-"""`view_of`: the view of a run, from whatever there is of it."""
+"""`view_of` and `plan_view`: the view of a run, from whatever there is of it, and that of a plan that has not run."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from dagrun._version import __version__
 from dagrun.api.replaying import Replayed
-from dagrun.errors import ContractError, ValueRefused
+from dagrun.errors import ContractError, Problem, ValueRefused
 from dagrun.graph.figures import RunFigures, critical_path, handoff
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.event import Event, PlannerAsked, Spliced
 from dagrun.model.journal import Held
 from dagrun.model.outcome import Recovery, State, Status
+from dagrun.model.plan import Plan, Step
+from dagrun.model.redaction.redactor import DEFAULT_REDACTOR
 from dagrun.observe.narrative import Entry, tell, why
 from dagrun.observe.run_standing import RunState
 from dagrun.observe.view.history import FOREVER, History, Span
-from dagrun.observe.view.path import element_on_path, gaps_on, path_as_it_went
 from dagrun.observe.view.revisions import planner_views, revision_views, seconds
-from dagrun.observe.view.shape import VIEW_VERSION, CeilingView, LogView, QuestionView, RunFacts, RunView
-from dagrun.observe.view.steps import StepWriter
-from dagrun.observe.view.values import Values, ValueWriter
-from dagrun.observe.view.waits import REASONS, Slots, Waits
+from dagrun.observe.view.shape import VIEW_VERSION, CeilingView, LogView, QuestionView, RunFacts, RunView, ValueView
+from dagrun.observe.view.steps import LIMITS, StepWriter, Values, ValueWriter, shown_value
+from dagrun.observe.view.waits import REASONS, Slots, Waits, element_on_path, gaps_on, path_as_it_went
+from dagrun.plans.drawing import boxes_of
 from dagrun.runtime.result import RunResult, answer_of
 from dagrun.runtime.run import Run
 
@@ -322,3 +324,79 @@ def _line(entry: Entry, graph: LiveGraph, seq: int | None) -> LogView:
 
 
 _OF_STEPS: Final = frozenset(("AttemptEnded", "StepSettled"))
+
+
+# A plan that has not run ----------------------------------------------------------------------------------------------
+
+PLAN: Final = "plan"
+_PLACE: Final = re.compile(r"steps\[(\d+)\]")
+
+
+def plan_view(plan: Plan, problems: Sequence[Problem] = ()) -> RunView:
+    """Return the view of a plan.
+
+    Args:
+        plan: The plan, checked or not.
+        problems: What a check has found; errors mark their step as failed.
+    """
+    found: dict[int, list[Problem]] = {}
+    for problem in problems:
+        place = _PLACE.match(problem.path)
+        if place is not None:
+            found.setdefault(int(place[1]), []).append(problem)
+    needs = [[need for need in box.parents if need != n] for n, box in enumerate(boxes_of(plan))]
+    steps = [_step(n, step, needs[n], found.get(n, [])) for n, step in enumerate(plan.steps)]
+    errors = [str(problem) for problem in problems if not problem.is_advice and _PLACE.match(problem.path) is None]
+    run: dict[str, Any] = {
+        **dict.fromkeys(("id", "reason", "parent", "owner", "recorded_by"), ""),
+        **dict.fromkeys(("status", "began", "ended", "critical_path", "cost", "handoff", "inputs", "output")),
+        **dict.fromkeys(("tokens", "unpriced", "retries", "fallbacks", "replans"), 0),
+        **dict.fromkeys(("makespan", "work", "parallelism", "known_cost"), 0.0),
+        **{name: [] for name in ("ceilings", "suspended")},
+        "goal": DEFAULT_REDACTOR.text(plan.goal),
+        "stand": PLAN,
+        "labels": {},
+        "warnings": [str(problem) for problem in problems if problem.is_advice],
+        "problems": errors,
+        "counts": {"waiting": len(plan.steps)},
+        "waits": dict.fromkeys(REASONS, 0.0),
+        "slots": {},
+    }
+    view = {
+        "schema_version": VIEW_VERSION,
+        "dagrun": __version__,
+        "seq": 0,
+        "at": 0.0,
+        "graph": 0,
+        "run": run,
+        "steps": steps,
+        **{name: [] for name in ("path", "path_gaps", "revisions", "planner", "questions", "log")},
+        "left_out": {"values": 0, "log": 0},
+        "source": PLAN,
+    }
+    return cast(RunView, view)
+
+
+def _step(n: int, step: Step, needs: list[int], problems: list[Problem]) -> dict[str, Any]:
+    errors = [str(problem) for problem in problems if not problem.is_advice]
+    return {
+        **dict.fromkeys(
+            ("parent", "children", "gone", "substitute", "ready", "started", "ended", "output", "progress")
+        ),
+        **{name: [] for name in ("value_needs", "waits", "limits", "attempts", "errors", "verdicts")},
+        **dict.fromkeys(("after_wave", "is_default", "on_path"), False),
+        **dict.fromkeys(("effect", "cause"), ""),
+        "n": n,
+        "id": step.id,
+        "tool": step.tool,
+        "state": "failed" if errors else "waiting",
+        "why": DEFAULT_REDACTOR.text("; ".join(errors)),
+        "description": DEFAULT_REDACTOR.text(step.description),
+        "needs": needs,
+        "revision": 0,
+        "args": _planned(step.args) if step.args else None,
+    }
+
+
+def _planned(args: Mapping[str, Any]) -> ValueView:
+    return shown_value(dict(args), DEFAULT_REDACTOR, LIMITS["short"], planned=True)

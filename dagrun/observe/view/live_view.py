@@ -20,12 +20,10 @@ from dagrun.model.event import AttemptEnded, AttemptStarted, Event, Progress, Re
 from dagrun.model.outcome import State
 from dagrun.observe.view.document import changing_facts, document, last_time, question_views, shape_number
 from dagrun.observe.view.history import History
-from dagrun.observe.view.path import path_as_it_went
 from dagrun.observe.view.revisions import planner_views, revision_views
 from dagrun.observe.view.shape import RunView, StepFacts
-from dagrun.observe.view.steps import PlainRows, StepWriter
-from dagrun.observe.view.values import Values, ValueWriter
-from dagrun.observe.view.waits import Slots, Waits
+from dagrun.observe.view.steps import PlainRows, StepWriter, Values, ValueWriter
+from dagrun.observe.view.waits import Slots, Waits, path_as_it_went
 
 
 class LiveView:

@@ -22,8 +22,7 @@ from typing import Any, Final, Protocol
 from dagrun.errors import shorten
 from dagrun.model.event import Event
 from dagrun.observe.html import tag
-from dagrun.observe.notebook.bundle import bundle_of
-from dagrun.observe.notebook.cell import framed, text_of
+from dagrun.observe.report.cell import bundle_of, framed, text_of
 from dagrun.observe.state_styles import RUNS, counted, look_of, seconds_text
 from dagrun.runtime.run import Run
 

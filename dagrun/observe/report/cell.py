@@ -1,4 +1,4 @@
-"""The cell of a notebook that shows a run or a plan: a piece of HTML that neither runs nor loads anything.
+"""The notebook display of a run or a plan: a piece of HTML that neither runs nor loads anything, and a text.
 
 Notebooks are kept, mailed and put on forges, with all that was ever shown in them: a cell is at most 200 KB, whatever
 the size of the run. Colours follow the theme of JupyterLab, VS Code and Colab by their variables; they are attributes,
@@ -13,17 +13,65 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from dagrun.errors import listing, shorten
+from dagrun.checks.check_plan import find_problems
+from dagrun.checks.checked_plan import CheckedPlan
+from dagrun.errors import Problem, listing, shorten
 from dagrun.graph.plan_history import PlanDiff
+from dagrun.model.plan import Plan
+from dagrun.model.policy import Policy
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR
+from dagrun.model.toolbox import Toolbox
 from dagrun.observe.html import NOTHING, Markup, join, raw, tag
 from dagrun.observe.picture.graph_svg import Picture, draw_graph
 from dagrun.observe.picture.timeline_svg import draw_timeline
 from dagrun.observe.report.sections import ANSWERS, cut_off, run_look, value_block
 from dagrun.observe.state_styles import WAITS, counted, look_of, seconds_text
-from dagrun.observe.view.plan_view import PLAN
+from dagrun.observe.view.document import PLAN, plan_view, view_of
 from dagrun.runtime.result import StepResults
 from dagrun.runtime.run import Run
+
+# Of the problems of a plan, those that can be seen without its tools and its inputs.
+_OF_SHAPE: Final = "DR1"
+_CEILINGS: Final = (
+    *("max_running", "max_steps", "max_attempts", "max_seconds", "max_tokens", "max_cost"),
+    *("max_planner_calls", "max_replans"),
+)
+
+
+def bundle_of(source: Any) -> dict[str, str]:
+    """Return the bundle of a run, a result, a record, a plan, or the difference of two.
+
+    Raises:
+        ContractError: There is nothing to show in *source*.
+    """
+    return {"text/plain": text_of(source), "text/html": _html(source)}
+
+
+def _html(source: Any) -> str:
+    match source:
+        case PlanDiff():
+            return diff_cell(source)
+        case CheckedPlan():
+            return cell_of(plan_view(source.plan), [*_ceilings(source.policy), *map(str, source.advice)])
+        case Plan():
+            return cell_of(plan_view(source, _problems(source)))
+        case _:
+            return cell_of(view_of(source), is_live=isinstance(source, Run))
+
+
+def _problems(plan: Plan) -> list[Problem]:
+    found, _ = find_problems(plan, Toolbox(()))
+    return [problem for problem in found if problem.code.startswith(_OF_SHAPE)]
+
+
+def _ceilings(policy: Policy) -> Iterator[str]:
+    """Yield the ceilings that were set."""
+    usual = Policy.model_fields
+    ceilings = [(name, getattr(policy, name)) for name in _CEILINGS]
+    shown = [f"{name} {value:g}" for name, value in ceilings if value is not None and value != usual[name].default]
+    if shown:
+        yield f"Ceilings: {', '.join(shown)}"
+
 
 MAX_BYTES: Final = 200_000
 WIDTH: Final = 960.0  # pixels of a timeline
@@ -83,7 +131,7 @@ def diff_cell(diff: PlanDiff) -> str:
 
 @cache
 def _style() -> str:
-    return files("dagrun.observe.notebook").joinpath("cell.css").read_text("utf-8").replace("\n", "")
+    return files("dagrun.observe.report").joinpath("cell.css").read_text("utf-8").replace("\n", "")
 
 
 # Above the drawings ---------------------------------------------------------------------------------------------------
