@@ -9,6 +9,11 @@ RAY := $(VENV)/.ray
 # Test processes: one per core, but no more than four, as each costs a start of its own.
 WORKERS ?= auto
 
+# The tests start hundreds of processes, each of which would compile all modules that it imports: what comes of that is
+# kept, also where the machine is set up not to, and beside the checkout's own files.
+unexport PYTHONDONTWRITEBYTECODE
+test rigs workers night: export PYTHONPYCACHEPREFIX ?= $(CURDIR)/build/bytecode
+
 .DEFAULT_GOAL := help
 .PHONY: help env test rigs workers night check lint format types floors bench bench-runs bench-check bench-full bench-peers bench-jobs \
   ray ray-demo structure docs pictures reference demo demo-model clean
@@ -22,13 +27,13 @@ test: $(READY) ## run the tests (9 minutes on two cores)
 	$(BIN)/pytest -q -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
 rigs: $(READY) ## run the long proofs
-	$(BIN)/pytest -m rigs -n $(WORKERS) --maxprocesses 4 --dist worksteal --timeout 900 --durations 10
+	$(BIN)/pytest -m "rigs and not night" -n $(WORKERS) --maxprocesses 4 --dist worksteal --timeout 900 --durations 10
 
 workers: $(READY) ## let worker processes carry out 2,000 runs while they and their PostgreSQL are killed
 	DAGRUN_WORKER_RUNS=2000 $(BIN)/pytest -m rigs -s --timeout 900 tests/journal/test_worker_processes.py
 
-night: $(READY) ## run the long proofs with big numbers
-	DAGRUN_NIGHT=1 $(BIN)/pytest -m rigs --timeout 0 --durations 0
+night: $(READY) ## run the long proofs with big numbers, and what the day leaves out
+	DAGRUN_NIGHT=1 $(BIN)/pytest -m "rigs or night" --timeout 0 --durations 0
 
 check: lint types floors test ## run every check of a change: lint, format, types, floors, tests
 

@@ -19,6 +19,7 @@ import dagrun
 import postgres_server
 from dagrun.runtime.backend import loop_options
 from dagrun.testing import virtual_backend
+from stages_of_tests import choose_stages, only_at_night
 from transitions import watch_transitions
 
 # Few examples in everyday runs; the big numbers are for the night. No deadline: what a case takes says more about the
@@ -84,13 +85,14 @@ def postgres() -> Iterator[str]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Choose what is a rig, or needs Chromium, let the longest come first, and watch the tasks of every async test."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose where each test runs, let the longest come first, and watch the tasks of every async test."""
+    choose_stages(items)
+    is_whole = not any("[" in name for name in config.args)  # and not cases that somebody has named
+    if is_whole and (left := only_at_night(items)):
+        raise pytest.UsageError(f"all cases of these are for the night; leave each one for the day: {', '.join(left)}")
     items.sort(key=_seconds, reverse=True)
     for item in items:
-        # Of tests that start processes or servers, the variant on trio is a rig: what they cost adds up.
-        if item.get_closest_marker("costly") is not None and "trio" in item.name:
-            item.add_marker(pytest.mark.rigs)
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)
             # When Chromium shows what it shows, on a busy machine, is not ours alone: one more try, which is told.

@@ -12,7 +12,7 @@ from dagrun.errors import ContractError
 from dagrun.model.tool import make_tool
 from small_tools import near, toolset
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 
 class Gauge:

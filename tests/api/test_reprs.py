@@ -99,7 +99,7 @@ LARGE: list[object] = [
     dagrun.PlanDiff(added=dict(zip(MANY, (edit.step for edit in EDITS), strict=False)), removed={}, changed={}),
     *toolset(),
     Policy(approve=[dagrun.ApprovalRule(tool=name, why=BIG) for name in MANY]),
-    Secrets({name: f"a long value of {name}" for name in MANY}),
+    Secrets({name: f"a long value of {name}" for name in MANY[:300]}),  # each costs a pattern of all
     dagrun.StepExpanded(1, 0.0, "a", tuple(range(10_000))),
     dagrun.RunVariant(policy={"goal": BIG}),
     dagrun.VariantComparison(("a", "b"), cases=MANY, runs=3, stopped=BIG, left_out=MANY),

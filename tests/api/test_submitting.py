@@ -18,7 +18,7 @@ from dagrun.model.event import Event, RunEnded
 from dagrun.model.journal import Journal
 from dagrun.model.question import Answer, AnswerMessage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 PLAN = Plan(steps=[Step(id="look", tool="look"), Step(id="pay", tool="pay", args={"sum": "${look}"})])
 

@@ -27,7 +27,7 @@ from dagrun.model.tool import Tool, make_tool, tool
 from pools import Pool
 from small_tools import near, scripted, toolset
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 
 class Choosy(Pool):

@@ -19,7 +19,7 @@ from dagrun import Plan, Policy, RetryRule, State, Step
 from dagrun.executors import wire
 from folders import ROOT
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends, pytest.mark.real_time]
 
 
 def _example() -> ModuleType:

@@ -23,7 +23,7 @@ from dagrun.runtime.backend import clock
 from dagrun.runtime.coroutine_driver import Suspended
 from dagrun.runtime.stop_scope import StopScope, stop_scopes
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends, pytest.mark.real_time]
 
 WHO = contextvars.ContextVar("WHO", default="nobody")
 

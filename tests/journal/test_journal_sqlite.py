@@ -25,7 +25,7 @@ from dagrun.model.journal import Durability, Journal
 from dagrun.testing.journal_suite import RUN, JournalSuite, take_letters, write
 from dagrun.testing.journal_suite.store import until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends, pytest.mark.real_time]
 
 
 class SQLiteSuite(JournalSuite):

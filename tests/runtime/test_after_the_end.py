@@ -14,7 +14,7 @@ from dagrun.model.event import RunSuspended
 from replans import nap
 from small_tools import toolset
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 RUN: Final = "run"
 NAPS: Final = Plan(steps=[nap("a", 5.0), nap("b", 1.0, "a")])

@@ -28,7 +28,7 @@ from shared_tools import Counted, Prices, look, price
 from shared_tools import play as play_counted
 from small_tools import AT_ONCE, toolset
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 NAPS: Final = (nap("a", 1.0), nap("b", 2.0), nap("c", 1.0, "a", "b"))
 

@@ -35,7 +35,7 @@ from dagrun.model.toolbox import AnyTool
 from hedge_tools import known
 from small_tools import ONCE, near, states
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 GRACE = 2.0
 POLICY = Policy(grace=GRACE, retry=ONCE)

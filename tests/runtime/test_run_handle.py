@@ -29,7 +29,7 @@ from dagrun.runtime.stop_scope import LAST_SECONDS
 from replans import Thinker
 from small_tools import near, run, states, toolset
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 
 def _nap(id_: str, seconds: float, *after: str, **fields: Any) -> Step:

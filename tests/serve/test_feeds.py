@@ -31,7 +31,7 @@ from postgres_schemas import fresh_schema
 from small_tools import toolset
 from view_runs import RICH, Mirrors, rich_tools
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 real = pytest.mark.real_time
 
 # Only a whole view has these.

@@ -13,7 +13,7 @@ from dagrun import Plan, Policy, Step, tool
 from dagrun.serve.time_left import time_left
 from page_client import RUN, Client, page_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 
 @tool(effect="pure")

@@ -15,7 +15,7 @@ from hedge_tools import known
 from shared_tools import Counted, look, nap, play, shared_of
 from small_tools import near, states
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 
 def names(count: int) -> list[str]:

@@ -31,7 +31,7 @@ from persons import Person, given, run, settle, start, step
 from process_tools import asks_in_a_process, asks_in_a_thread
 from small_tools import near, states
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 
 @dagrun.tool(effect="read")

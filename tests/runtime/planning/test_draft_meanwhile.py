@@ -29,7 +29,7 @@ from persons import Person
 from pools import Pool
 from small_tools import near, scripted, states, toolset
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 ENOUGH = [CannotPlan("enough")]
 

@@ -19,7 +19,7 @@ from replans import Thinker, endings, fails, instead, nap, patch, run, start
 from seeds import choose_seeds
 from small_tools import near, states
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 
 class Repairer:

@@ -14,7 +14,7 @@ from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.secrets.secret import Secrets
 from small_tools import near, run
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 
 @dagrun.tool(effect="pure")

@@ -16,7 +16,7 @@ from hedge_tools import PATIENCE, USUAL, Act, Looker, known, nap, play, started,
 from places import unplaced
 from small_tools import AT_ONCE, near, states
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 SLOW: Final = Act(100.0, "slow")
 QUICK: Final = Act(0.5, "quick")

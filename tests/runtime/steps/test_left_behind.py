@@ -13,7 +13,7 @@ from hedge_tools import known
 from replans import nap
 from small_tools import ONCE, toolset
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 
 @dagrun.tool(effect="read")

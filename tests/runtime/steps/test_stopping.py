@@ -21,7 +21,7 @@ from dagrun.testing import Takes
 from misbehaving import cleans_up_for_too_long, leaves_a_cancellation_behind
 from small_tools import ONCE, echo, nap, near, run, scripted, states, toolset
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 
 def _nap(id_: str, seconds: float, *after: str, **fields: Any) -> Step:

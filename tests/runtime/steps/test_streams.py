@@ -17,7 +17,7 @@ from dagrun.model.tool import make_tool
 from replans import Thinker, nap, patch, start
 from small_tools import AT_ONCE, ONCE, near, run, states, toolset
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 SECONDS = [3.0, 1.0, 2.0]
 

@@ -1,0 +1,161 @@
+"""No test runs nowhere, and each function runs for every change: the rules by which conftest.py sorts the tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from stages_of_tests import SHARE, choose_stages, only_at_night
+
+ROOT = Path(__file__).parents[1]
+MAKEFILE = (ROOT / "Makefile").read_text()
+COPIES = 400
+
+
+async def plain() -> None:
+    """A test that runs on whatever backend it is given."""
+
+
+async def asks(anyio_backend_name: str) -> None:
+    """A test that ends otherwise on another backend."""
+
+
+@dataclass
+class Case:
+    """What is known about a test that was collected."""
+
+    nodeid: str
+    marks: set[str] = field(default_factory=set)
+    function: Callable[..., Any] = plain
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if name in self.marks else None
+
+    def add_marker(self, name: str) -> None:
+        self.marks.add(name)
+
+    @property
+    def stages(self) -> set[str]:
+        return self.marks & {"rigs", "night"}
+
+
+def _sort(*cases: Case) -> None:
+    choose_stages(cast("list[pytest.Item]", cases))
+
+
+def _only_at_night(*cases: Case) -> list[str]:
+    return only_at_night(cast("list[pytest.Item]", cases))
+
+
+def _expressions() -> dict[str, str]:
+    """What each target selects, as its command line says it, or pyproject.toml for all that say nothing."""
+    usual = re.search(r'"-m", "(.*?)"\]', (ROOT / "pyproject.toml").read_text())
+    assert usual is not None
+    found = {"test": usual[1]}
+    for target in ("rigs", "night"):
+        recipe = re.search(rf"^{target}:.*\n\t.*?-m (\"[^\"]*\"|\w+)", MAKEFILE, re.MULTILINE)
+        assert recipe is not None
+        found[target] = recipe[1].strip('"')
+    return found
+
+
+def _selects(expression: str, marks: set[str]) -> bool:
+    return bool(eval(expression, {}, {name: name in marks for name in ("rigs", "night")}))
+
+
+@pytest.mark.parametrize("chosen", [*product([False, True], repeat=2)])
+def test_whatever_its_marks_are_a_test_runs_somewhere(chosen: tuple[bool, bool]) -> None:
+    marks = {name for name, is_chosen in zip(("rigs", "night"), chosen, strict=True) if is_chosen}
+    found = _expressions()
+
+    assert any(_selects(expression, marks) for expression in found.values())
+    assert _selects(found["test"], marks) != _selects(found["night"], marks)
+    assert _selects(found["rigs"], marks) == (marks == {"rigs"})
+
+
+def test_a_change_passes_through_the_tests_and_the_rigs() -> None:
+    script = (ROOT / ".ci/run").read_text()
+
+    assert "\nmake test\n" in script
+    assert "\nmake rigs\n" in script
+
+
+def test_a_copy_on_trio_waits_for_the_night_and_a_tenth_of_them_for_the_rigs() -> None:
+    first = [Case(f"tests/a.py::test[asyncio-{n}]") for n in range(COPIES)]
+    copies = [Case(f"tests/a.py::test[trio-{n}]") for n in range(COPIES)]
+
+    _sort(*first, *copies)
+
+    assert not any(case.stages for case in first)
+    assert all(len(case.stages) == 1 for case in copies)
+    assert COPIES // SHARE // 2 < sum(case.stages == {"rigs"} for case in copies) < COPIES // SHARE * 2
+
+
+def test_the_tenth_is_the_same_each_time() -> None:
+    chosen = []
+    for _ in range(2):
+        copies = [Case(f"tests/a.py::test[trio-{n}]") for n in range(COPIES)]
+        _sort(*(Case(f"tests/a.py::test[asyncio-{n}]") for n in range(COPIES)), *copies)
+        chosen.append([case.stages for case in copies])
+
+    assert chosen[0] == chosen[1]
+
+
+@pytest.mark.parametrize(
+    "case", [Case("a.py::test[trio-1]", {"both_backends"}), Case("a.py::test[trio-1]", function=asks)]
+)
+def test_what_may_end_otherwise_on_trio_stays(case: Case) -> None:
+    _sort(Case("a.py::test[asyncio-1]"), case)
+
+    assert not case.stages
+
+
+@pytest.mark.parametrize(
+    "name", ["a.py::test[trio]", "a.py::test[trio-asyncio-2]", "a.py::test[patrio-1]", "a.py::test"]
+)
+def test_what_is_no_copy_stays(name: str) -> None:
+    """A test that runs on trio alone is nobody's copy."""
+    case = Case(name)
+
+    _sort(Case("a.py::test[asyncio-1]"), Case("a.py::test_other[asyncio]"), case)
+
+    assert not case.stages
+
+
+@pytest.mark.parametrize("marks", [{"costly"}, {"costly", "both_backends"}])
+def test_a_costly_one_on_trio_is_never_in_make_test(marks: set[str]) -> None:
+    case = Case("a.py::test[trio]", set(marks))
+
+    _sort(Case("a.py::test[asyncio]", {"costly"}), case)
+
+    assert case.stages
+    assert marks == {"costly"} or case.stages == {"rigs"}
+
+
+def test_the_second_python_runs_the_first_case_of_each_function_that_is_neither_a_rig_nor_for_the_night() -> None:
+    cases = [
+        Case("a.py::test[0]", {"rigs"}),
+        Case("a.py::test[1]", {"night"}),
+        Case("a.py::test[2]"),
+        Case("a.py::test[3]"),
+        Case("a.py::test_other"),
+        Case("a.py::test_long", {"rigs"}),
+    ]
+
+    _sort(*cases)
+
+    assert [case.nodeid for case in cases if "smoke" in case.marks] == ["a.py::test[2]", "a.py::test_other"]
+
+
+def test_a_function_that_runs_at_night_only_is_named() -> None:
+    """conftest.py refuses to begin then."""
+    night, rigs = {"night"}, {"rigs"}
+
+    assert _only_at_night(Case("a.py::test[1]", night), Case("a.py::test[2]", night)) == ["a.py::test"]
+    assert _only_at_night(Case("a.py::test[1]", night), Case("a.py::test[2]", rigs), Case("a.py::other")) == []
