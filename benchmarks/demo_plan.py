@@ -11,8 +11,7 @@ from importlib.resources import files
 from typing import TypeAlias
 
 import dagrun
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.runtime.result import RunResult
+from dagrun import CheckedPlan, RunResult
 
 RunDemo: TypeAlias = Callable[[Callable[[CheckedPlan], CheckedPlan]], RunResult]
 

@@ -42,7 +42,7 @@ import command
 import dagrun
 import environment
 import subject
-from dagrun.checks.checked_plan import CheckedPlan
+from dagrun import CheckedPlan
 from measure import cpu_seconds
 from shapes import SHAPES, Dependencies, successors
 
@@ -108,7 +108,7 @@ def plan_of(shape: Dependencies, width: Width) -> CheckedPlan:
     return dagrun.check(dagrun.Plan(steps=steps), [tool], policy=dagrun.Policy(max_running=limit))
 
 
-async def run(plan: CheckedPlan, journal: dagrun.Journal | None) -> None:
+async def run(plan: CheckedPlan, journal: dagrun.extend.Journal | None) -> None:
     """Run *plan*, written down in *journal*, and make sure that it has succeeded."""
     async with dagrun.start(plan, journal=journal, run_id=uuid4().hex) as running:
         result = await running.result()
@@ -134,7 +134,7 @@ async def worst_lag(work: Callable[[], Any]) -> float:
     return worst * 1e3
 
 
-async def opening_seconds(journal: dagrun.Journal, count: int) -> float:
+async def opening_seconds(journal: dagrun.extend.Journal, count: int) -> float:
     """The CPU seconds that it adds to a run of a single step to be written down."""
     plan = plan_of(SHAPES["chain"](1), WIDTHS[0])
     added = []
@@ -144,7 +144,7 @@ async def opening_seconds(journal: dagrun.Journal, count: int) -> float:
     return median(added)
 
 
-async def measure_row(name: str, journal: dagrun.Journal, width: Width, count: int, opening: float) -> Row:
+async def measure_row(name: str, journal: dagrun.extend.Journal, width: Width, count: int, opening: float) -> Row:
     """Measure one journal at one width."""
     shape = SHAPES[width.shape](STEPS)
     plan = plan_of(shape, width)
@@ -175,7 +175,7 @@ async def change() -> None:
     """Change the world."""
 
 
-async def effect_milliseconds(journal: dagrun.Journal | None, count: int = 100) -> float:
+async def effect_milliseconds(journal: dagrun.extend.Journal | None, count: int = 100) -> float:
     """Milliseconds from step to step in a chain of calls with effects."""
     shape = SHAPES["chain"](count)
     steps = [dagrun.Step(id=id_, tool="change", depends_on=list(before)) for id_, before in shape.items()]
@@ -186,9 +186,9 @@ async def effect_milliseconds(journal: dagrun.Journal | None, count: int = 100) 
 
 
 @asynccontextmanager
-async def journals(folder: Path) -> AsyncIterator[dict[str, dagrun.Journal]]:
+async def journals(folder: Path) -> AsyncIterator[dict[str, dagrun.extend.Journal]]:
     """Every journal that there is here, by name."""
-    found: dict[str, dagrun.Journal] = {
+    found: dict[str, dagrun.extend.Journal] = {
         "memory": dagrun.MemoryJournal(),
         "sqlite process": dagrun.SQLiteJournal(folder / "process"),
         "sqlite power": dagrun.SQLiteJournal(folder / "power", durability="power"),

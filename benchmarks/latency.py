@@ -39,8 +39,7 @@ import command
 import dagrun
 import environment
 import subject
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.model.event import Event
+from dagrun import CheckedPlan, Event
 from lags import SLOTS, Timed, by_dagrun, by_hand, in_slots, timed
 from measure import Pairs, Work, measure_pairs
 from shapes import SHAPES, successors

@@ -38,7 +38,7 @@ import command
 import dagrun
 import environment
 import subject
-from dagrun.checks.checked_plan import CheckedPlan
+from dagrun import CheckedPlan
 from shapes import SHAPES, Dependencies, successors
 
 RUNS: Final = 1_000

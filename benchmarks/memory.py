@@ -20,7 +20,7 @@ from typing import Literal
 import anyio
 
 import subject
-from dagrun.checks.checked_plan import CheckedPlan
+from dagrun import CheckedPlan
 from shapes import SHAPES
 
 How = Literal["traced", "resident"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 
 import dagrun
-from dagrun.checks.checked_plan import CheckedPlan
+from dagrun import CheckedPlan
 from dagrun.model.tool import make_tool
 from shapes import Dependencies, chain, fan, independent, layered, random3
 from uneven import LONGEST, SHORTEST, Uneven

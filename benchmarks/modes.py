@@ -39,9 +39,8 @@ import command
 import dagrun
 import environment
 from bare import run_bare
-from dagrun.checks.checked_plan import CheckedPlan
+from dagrun import CheckedPlan, RunResult
 from dagrun.checks.waves import in_waves
-from dagrun.runtime.result import RunResult
 from dagrun.testing import run_virtual
 from demo_plan import demo
 from uneven import SHAPES, Uneven, longest_chain, make_uneven

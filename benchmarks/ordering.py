@@ -45,8 +45,8 @@ import anyio
 import command
 import dagrun
 import environment
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.decide.durations import Durations
+from dagrun import CheckedPlan
+from dagrun.extend import Durations
 from dagrun.testing import run_virtual
 from first_ready import first_ready
 from mixed import Mixed, make_mixed

@@ -36,8 +36,9 @@ import anyio
 import command
 import dagrun
 import environment
-from dagrun import Durations, Policy, RetryRule, simulate
+from dagrun import Policy, RetryRule, simulate
 from dagrun.evaluate.intervals import quantile, quantile_interval
+from dagrun.extend import Durations
 
 AT_ONCE: Final = 16
 MUST_DIFFER: Final = 5.0  # percent at most

@@ -37,14 +37,13 @@ import anyio.lowlevel
 import command
 import dagrun
 import environment
-from dagrun import Add, Drop, Patch, Replace, Rewire, Step, tool
-from dagrun.checks.checked_plan import CheckedPlan
+from dagrun import Add, CheckedPlan, Drop, Event, Patch, Replace, Rewire, State, Step, tool
+from dagrun.events import AttemptEnded, AttemptStarted, RunStarted, Spliced
 from dagrun.graph.build import make_frontier
 from dagrun.graph.changes import apply
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches.check_patch import Splicer
-from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunStarted, Spliced
-from dagrun.model.outcome import Decision, Outcome, Recovery, State
+from dagrun.model.outcome import Decision, Outcome, Recovery
 from shapes import SHAPES
 
 GRAPHS: Final = ("chain", "layered", "random3")

@@ -11,8 +11,7 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 import dagrun
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.model.event import Event
+from dagrun import CheckedPlan, Event
 from shapes import Dependencies
 
 

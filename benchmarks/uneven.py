@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 
 import dagrun
-from dagrun.checks.checked_plan import CheckedPlan
+from dagrun import CheckedPlan
 from shapes import Dependencies, layered, random3
 
 SHORTEST: Final = 0.005  # seconds of a step

@@ -23,8 +23,8 @@ import dagrun
 import postgres_server
 import worker_process
 from dagrun import Plan, PostgresJournal, Step
+from dagrun.events import RunResumed, RunStarted
 from dagrun.journal.queue import QueueStatus
-from dagrun.model.event import RunResumed, RunStarted
 
 OPEN = [QueueStatus.QUEUED, QueueStatus.RUNNING]
 PLAN = Plan(

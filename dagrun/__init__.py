@@ -5,17 +5,23 @@ an `Event` for each change of the run. The entry points are `run`, `start` and `
 
 To read the code, open ``dagrun/api/running.py`` first; each package says in its docstring which of its files to open
 first. This file has no logic but one: it imports each public name when that is first used.
+
+What a program uses most is here. `dagrun.events` has the classes of events, `dagrun.errors` all errors, and
+`dagrun.extend` what authors of executors, journals, models and planners need.
 """
 
 from __future__ import annotations
 
 import warnings
 from importlib import import_module
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from dagrun._lazy import lazy_names
 from dagrun._version import __version__
 
 if TYPE_CHECKING:
+    from dagrun import errors, events, extend
     from dagrun.api import Engine, check, draft, resume, retry, run, run_sync, start
     from dagrun.api.preloading import preload
     from dagrun.api.replaying import Replayed, replay
@@ -28,37 +34,7 @@ if TYPE_CHECKING:
     from dagrun.critics.rubric import RubricCritic
     from dagrun.critics.rules import RuleCritic
     from dagrun.critics.schemas import SchemaCritic
-    from dagrun.decide.durations import Durations
-    from dagrun.errors import (
-        AnswerRefused,
-        CannotPlan,
-        CannotResume,
-        ContractError,
-        DagrunError,
-        ExecutorFailed,
-        JournalDamaged,
-        JournalError,
-        JournalFailed,
-        MissingExtra,
-        ModelError,
-        NoRoute,
-        OverCeiling,
-        OwnerLost,
-        PlanRefused,
-        Problem,
-        QuestionNotFound,
-        RecordRefused,
-        RunExists,
-        RunFailed,
-        RunHeld,
-        RunNotFound,
-        SpliceRefused,
-        StepNotFound,
-        ToolError,
-        UnknownFormat,
-        UnknownTool,
-        WrongRecordKey,
-    )
+    from dagrun.errors import DagrunError, PlanRefused, Problem, RunFailed, ToolError
     from dagrun.evaluate.comparison.compare import compare
     from dagrun.evaluate.comparison.comparison import VariantComparison
     from dagrun.evaluate.comparison.variants import RunVariant
@@ -76,72 +52,22 @@ if TYPE_CHECKING:
     from dagrun.journal.private_folders import is_private_folder
     from dagrun.journal.sqlite.journal import SQLiteJournal
     from dagrun.llm.anthropic_model import AnthropicModel
-    from dagrun.llm.language_model import Form, LanguageModel, Message, Reply, Request, Usage
     from dagrun.llm.openai_model import OpenAIModel
     from dagrun.model.condition import Condition
     from dagrun.model.contracts.deps import dep
     from dagrun.model.contracts.objects import Object
     from dagrun.model.contracts.sharing import Batch
     from dagrun.model.contracts.streams import as_stream
-    from dagrun.model.critic import SOURCES, Critic, Verdict
+    from dagrun.model.critic import Critic, Verdict
     from dagrun.model.effect import Applied, Effect
-    from dagrun.model.event import (
-        AttemptEnded,
-        AttemptStarted,
-        CeilingNear,
-        ConfidenceReported,
-        DraftEnded,
-        DraftStarted,
-        Event,
-        Gap,
-        GoalChanged,
-        HandedOn,
-        Hedged,
-        HedgeEnded,
-        ModelCharged,
-        ModelReserved,
-        PatchRefused,
-        PlannerAsked,
-        PlannerCalled,
-        Progress,
-        QuestionAnswered,
-        QuestionAsked,
-        ReplanEnded,
-        ReplanRequested,
-        ReplanStarted,
-        Reviewed,
-        RunEnded,
-        RunReopened,
-        RunResumed,
-        RunStarted,
-        RunStopping,
-        RunSuspended,
-        Spliced,
-        StepExpanded,
-        StepResumed,
-        StepSettled,
-        event_types,
-    )
-    from dagrun.model.executor import Executor, StillRunning, ToolCall, WorkerDied, WorkerLost
+    from dagrun.model.event import Event
     from dagrun.model.flow.boundary import EndorseRule, Flow, GuardRule
     from dagrun.model.flow.marks import GuardedCall, guarded
-    from dagrun.model.journal import Durability, Journal, RunLog, SupportsDurations
+    from dagrun.model.journal import Durability
     from dagrun.model.outcome import State, Status, TriggerKind
     from dagrun.model.patch import Add, Consequence, Drop, Patch, Replace, Rewire
     from dagrun.model.plan import Plan, RetryRule, Step
-    from dagrun.model.planner import (
-        NOTES,
-        Brief,
-        EarlierPlanner,
-        FallbackPlanner,
-        HandOn,
-        Notes,
-        PastRequest,
-        Planner,
-        Refusal,
-        StepView,
-        Trigger,
-    )
+    from dagrun.model.planner import Brief, FallbackPlanner, Planner, Refusal, StepView, Trigger
     from dagrun.model.policy import ApprovalRule, HedgeRule, PlanLimits, Policy, Rate
     from dagrun.model.python_plans.collect import plan
     from dagrun.model.python_plans.planned_values import input, item, where
@@ -176,6 +102,7 @@ if TYPE_CHECKING:
 
 # The public names by module. Each is imported on first use (PEP 562), so that `import dagrun` costs only what is used.
 _NAMES = {
+    "dagrun": "errors events extend",
     "dagrun.observe.presenters": "report show",
     "dagrun.api": "Engine check draft resume retry run run_sync start",
     "dagrun.api.preloading": "preload",
@@ -187,19 +114,13 @@ _NAMES = {
     "dagrun.critics.rubric": "RubricCritic",
     "dagrun.critics.rules": "RuleCritic",
     "dagrun.critics.schemas": "SchemaCritic",
-    "dagrun.decide.durations": "Durations",
     "dagrun.evaluate.comparison.compare": "compare",
     "dagrun.evaluate.comparison.comparison": "VariantComparison",
     "dagrun.evaluate.comparison.variants": "RunVariant",
     "dagrun.evaluate.learning.memory_planner": "MemoryPlanner",
     "dagrun.evaluate.metrics.metrics": "Metrics metrics",
     "dagrun.evaluate.replay.cassette": "Cassette",
-    "dagrun.errors": (
-        "AnswerRefused CannotPlan CannotResume ContractError DagrunError JournalDamaged JournalError "
-        "ExecutorFailed JournalFailed MissingExtra ModelError NoRoute OverCeiling OwnerLost PlanRefused Problem "
-        "QuestionNotFound RecordRefused RunExists RunFailed RunHeld RunNotFound SpliceRefused StepNotFound "
-        "ToolError UnknownFormat UnknownTool WrongRecordKey"
-    ),
+    "dagrun.errors": "DagrunError PlanRefused Problem RunFailed ToolError",
     "dagrun.evaluate.simulation.call_models": "failure_rates",
     "dagrun.evaluate.simulation.simulate": "simulate",
     "dagrun.evaluate.simulation.simulation": "Simulation Variant",
@@ -217,10 +138,7 @@ _NAMES = {
     "dagrun.journal.sqlite.journal": "SQLiteJournal",
     "dagrun.llm.anthropic_model": "AnthropicModel",
     "dagrun.llm.openai_model": "OpenAIModel",
-    "dagrun.llm.language_model": "Form LanguageModel Message Reply Request Usage",
-    "dagrun.model.planner": (
-        "NOTES Brief EarlierPlanner FallbackPlanner HandOn Notes PastRequest Planner Refusal StepView Trigger"
-    ),
+    "dagrun.model.planner": "Brief FallbackPlanner Planner Refusal StepView Trigger",
     "dagrun.model.condition": "Condition",
     "dagrun.model.contracts.deps": "dep",
     "dagrun.model.contracts.objects": "Object",
@@ -228,21 +146,14 @@ _NAMES = {
     "dagrun.model.contracts.streams": "as_stream",
     "dagrun.model.tool_context": "PROVIDED ToolContext",
     "dagrun.model.effect": "Applied Effect",
-    "dagrun.model.event": (
-        "HandedOn HedgeEnded Hedged ModelCharged ModelReserved PlannerAsked PlannerCalled "
-        "AttemptEnded AttemptStarted CeilingNear ConfidenceReported DraftEnded DraftStarted Event Gap GoalChanged "
-        "PatchRefused Progress QuestionAnswered QuestionAsked "
-        "ReplanEnded ReplanRequested ReplanStarted Reviewed RunEnded RunReopened RunResumed RunStarted "
-        "RunStopping RunSuspended Spliced StepExpanded StepResumed StepSettled event_types"
-    ),
+    "dagrun.model.event": "Event",
     "dagrun.model.flow.boundary": "EndorseRule Flow GuardRule",
     "dagrun.model.flow.marks": "GuardedCall guarded",
-    "dagrun.model.journal": "Durability Journal SupportsDurations RunLog",
+    "dagrun.model.journal": "Durability",
     "dagrun.model.outcome": "State Status TriggerKind",
     "dagrun.model.patch": "Add Consequence Drop Patch Replace Rewire",
     "dagrun.model.plan": "Plan RetryRule Step",
     "dagrun.model.policy": "ApprovalRule HedgeRule PlanLimits Policy Rate",
-    "dagrun.model.executor": "Executor StillRunning ToolCall WorkerDied WorkerLost",
     "dagrun.model.python_plans.collect": "plan",
     "dagrun.model.python_plans.planned_values": "input item where",
     "dagrun.model.question": "Answer Asked Question",
@@ -250,7 +161,7 @@ _NAMES = {
     "dagrun.model.tool": "Tool tool",
     "dagrun.model.toolbox": "Toolbox",
     "dagrun.model.value": "Artifact Unavailable",
-    "dagrun.model.critic": "SOURCES Critic Verdict",
+    "dagrun.model.critic": "Critic Verdict",
     "dagrun.observe.tracing": "Tracing",
     "dagrun.planners.provider_planners": "AnthropicPlanner OpenAIPlanner",
     "dagrun.planners.fallback_chain": "EnsemblePlanner FallbackChain PersonPlanner",
@@ -270,92 +181,52 @@ _NAMES = {
     "dagrun.sources.schemas": "schema_tool",
     "dagrun.runtime.run": "Run",
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "NOTES",
     "PROVIDED",
-    "SOURCES",
     "Add",
     "AgreementCritic",
     "Answer",
     "AnswerPiece",
-    "AnswerRefused",
     "AnthropicModel",
     "AnthropicPlanner",
     "Applied",
     "ApprovalRule",
     "Artifact",
     "Asked",
-    "AttemptEnded",
-    "AttemptStarted",
     "Batch",
     "Brief",
     "Budget",
-    "CannotPlan",
-    "CannotResume",
     "Cassette",
-    "CeilingNear",
     "CheckedPlan",
     "ClaimEvent",
     "Condition",
-    "ConfidenceReported",
     "Consequence",
-    "ContractError",
     "CountCritic",
     "Critic",
     "DagrunError",
-    "DraftEnded",
-    "DraftStarted",
     "Drop",
     "Durability",
-    "Durations",
-    "EarlierPlanner",
     "Effect",
     "EndorseRule",
     "Engine",
     "EnsemblePlanner",
     "Event",
-    "Executor",
-    "ExecutorFailed",
     "FallbackChain",
     "FallbackPlanner",
     "Flow",
-    "Form",
-    "Gap",
-    "GoalChanged",
     "GuardRule",
     "GuardedCall",
-    "HandOn",
-    "HandedOn",
-    "HedgeEnded",
     "HedgeRule",
-    "Hedged",
-    "Journal",
-    "JournalDamaged",
-    "JournalError",
-    "JournalFailed",
-    "LanguageModel",
     "MemoryJournal",
     "MemoryPlanner",
-    "Message",
     "Metrics",
-    "MissingExtra",
-    "ModelCharged",
     "ModelChooser",
-    "ModelError",
     "ModelPlanner",
-    "ModelReserved",
-    "NoRoute",
-    "Notes",
     "Object",
     "OpenAIModel",
     "OpenAIPlanner",
-    "OverCeiling",
-    "OwnerLost",
-    "PastRequest",
     "Patch",
-    "PatchRefused",
     "PersonPlanner",
     "Plan",
     "PlanDiff",
@@ -363,29 +234,16 @@ __all__ = [
     "PlanLimits",
     "PlanRefused",
     "Planner",
-    "PlannerAsked",
-    "PlannerCalled",
     "Policy",
     "PostgresJournal",
     "Problem",
-    "Progress",
     "Question",
-    "QuestionAnswered",
-    "QuestionAsked",
-    "QuestionNotFound",
     "Rate",
     "RayExecutor",
-    "RecordRefused",
     "Refusal",
     "Replace",
-    "ReplanEnded",
-    "ReplanRequested",
-    "ReplanStarted",
     "Replayed",
-    "Reply",
-    "Request",
     "RetryRule",
-    "Reviewed",
     "Revision",
     "Rewire",
     "Route",
@@ -393,41 +251,22 @@ __all__ = [
     "RubricCritic",
     "RuleCritic",
     "Run",
-    "RunEnded",
-    "RunExists",
     "RunFailed",
-    "RunHeld",
-    "RunLog",
-    "RunNotFound",
-    "RunReopened",
     "RunResult",
-    "RunResumed",
-    "RunStarted",
-    "RunStopping",
-    "RunSuspended",
     "RunVariant",
     "SQLiteJournal",
     "SchemaCritic",
     "Secret",
     "Secrets",
     "Simulation",
-    "SpliceRefused",
-    "Spliced",
     "State",
     "StaticPlanner",
     "Status",
     "Step",
-    "StepExpanded",
-    "StepNotFound",
     "StepResult",
-    "StepResumed",
-    "StepSettled",
     "StepView",
     "StepwisePlanner",
-    "StillRunning",
-    "SupportsDurations",
     "Tool",
-    "ToolCall",
     "ToolContext",
     "ToolError",
     "ToolPicker",
@@ -436,16 +275,10 @@ __all__ = [
     "Trigger",
     "TriggerKind",
     "Unavailable",
-    "UnknownFormat",
-    "UnknownTool",
-    "Usage",
     "Variant",
     "VariantComparison",
     "Verdict",
     "Worker",
-    "WorkerDied",
-    "WorkerLost",
-    "WrongRecordKey",
     "__version__",
     "agent_tool",
     "as_stream",
@@ -456,7 +289,9 @@ __all__ = [
     "dep",
     "draft",
     "env",
-    "event_types",
+    "errors",
+    "events",
+    "extend",
     "failure_rates",
     "follow",
     "guarded",
@@ -490,29 +325,46 @@ __all__ = [
 ]
 
 
-# Names of earlier releases, for one release more.
+# Names and places of earlier releases, for one release more.
+_MOVED = {
+    "errors": (
+        "AnswerRefused CannotPlan CannotResume ContractError ExecutorFailed JournalDamaged JournalError "
+        "JournalFailed MissingExtra ModelError NoRoute OverCeiling OwnerLost QuestionNotFound RecordRefused "
+        "RunExists RunHeld RunNotFound SpliceRefused StepNotFound UnknownFormat UnknownTool WrongRecordKey"
+    ),
+    "events": (
+        "AttemptEnded AttemptStarted CeilingNear ConfidenceReported DraftEnded DraftStarted Gap GoalChanged "
+        "HandedOn HedgeEnded Hedged ModelCharged ModelReserved PatchRefused PlannerAsked PlannerCalled "
+        "Progress QuestionAnswered QuestionAsked ReplanEnded ReplanRequested ReplanStarted Reviewed RunEnded "
+        "RunReopened RunResumed RunStarted RunStopping RunSuspended Spliced StepExpanded StepResumed "
+        "StepSettled event_types"
+    ),
+    "extend": (
+        "Durations Executor Form HandOn Journal LanguageModel Message NOTES Notes PastRequest "
+        "Reply Request SOURCES StillRunning ToolCall Usage WorkerDied WorkerLost"
+    ),
+}
 _RENAMED = {
-    "Before": "EarlierPlanner",
+    "Before": "extend.EarlierPlanner",
     "ClaimNews": "ClaimEvent",
     "Ladder": "FallbackChain",
-    "RemembersDurations": "SupportsDurations",
+    "RemembersDurations": "extend.SupportsDurations",
     "Rung": "FallbackPlanner",
-    "Tape": "RunLog",
+    "Tape": "extend.RunLog",
     "Way": "RunVariant",
     "WayComparison": "VariantComparison",
+    **{name: f"{tier}.{name}" for tier, names in _MOVED.items() for name in names.split()},
 }
+_get = lazy_names(__name__, _NAMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _RENAMED:
-        text = f"dagrun.{name} is now called dagrun.{_RENAMED[name]}; the old name goes in the next release"
-        warnings.warn(text, DeprecationWarning, stacklevel=2)
-        return __getattr__(_RENAMED[name])
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+    if name not in _RENAMED:
+        return _get(name)
+    new = _RENAMED[name]
+    text = f"dagrun.{name} is now dagrun.{new}; the old name goes in the next release"
+    warnings.warn(text, DeprecationWarning, stacklevel=2)
+    return attrgetter(new)(import_module(__name__))
 
 
 def __dir__() -> list[str]:

@@ -11,6 +11,43 @@ from typing import Any, Final
 
 from dagrun.problem_texts import MENDS, SENTENCES
 
+__all__ = [
+    "AgentStopped",
+    "AnswerRefused",
+    "CannotPlan",
+    "CannotResume",
+    "CasesRefused",
+    "ContractError",
+    "DagrunError",
+    "ExecutorFailed",
+    "FailureCause",
+    "JournalDamaged",
+    "JournalError",
+    "JournalFailed",
+    "MissingExtra",
+    "ModelError",
+    "NoRoute",
+    "OverCeiling",
+    "OwnerLost",
+    "PlanRefused",
+    "Problem",
+    "QuestionNotFound",
+    "RecordRefused",
+    "RunExists",
+    "RunFailed",
+    "RunHeld",
+    "RunNotFound",
+    "SpliceRefused",
+    "StepCancelled",
+    "StepNotFound",
+    "ToolError",
+    "UnknownFormat",
+    "UnknownTool",
+    "ValueRefused",
+    "ValueTooLarge",
+    "WrongRecordKey",
+]
+
 # The longest text of an error, in characters. Without a limit, a plan with 100,000 faults prints 55 MB.
 MAX_ERROR_TEXT = 4096
 

@@ -11,7 +11,8 @@ import sys
 import time
 
 import dagrun
-from dagrun import AttemptEnded, Plan, Progress, Replace, Spliced, Step
+from dagrun import Plan, Replace, Step
+from dagrun.events import AttemptEnded, Progress, Spliced
 from on_ray import tools
 from on_ray.nodes import HOST, two_nodes
 

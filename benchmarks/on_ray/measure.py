@@ -41,8 +41,8 @@ from typing import Any, Final
 import command
 import dagrun
 import environment
-from dagrun import AttemptEnded, Plan, Policy, Progress, RayExecutor, RetryRule, RunResult, State, Step
-from dagrun.model.tool import Tool
+from dagrun import Plan, Policy, RayExecutor, RetryRule, RunResult, State, Step, Tool
+from dagrun.events import AttemptEnded, Progress
 from on_ray import tools
 from on_ray.nodes import HOST, Nodes, two_nodes
 

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import dagrun
-from dagrun import Event, Policy, RunResult
-from dagrun.llm.language_model import LanguageModel, Reply, Request
-from dagrun.model.event import DraftEnded, PatchRefused, ReplanEnded
-from dagrun.model.outcome import State, Status
-from dagrun.model.planner import Planner
+from dagrun import Event, Planner, Policy, RunResult, State, Status
+from dagrun.events import DraftEnded, PatchRefused, ReplanEnded
+from dagrun.extend import LanguageModel, Reply, Request
 from real_model.goals import TOOLS, Goal, is_held
 
 # That of the demo: only the first plan, and its one repair, are measured.

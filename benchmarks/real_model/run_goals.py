@@ -33,8 +33,7 @@ from typing import Any, Final
 import anyio
 
 import environment
-from dagrun.llm.openai_model import OpenAIModel
-from dagrun.planners.model_planner import ModelPlanner
+from dagrun import ModelPlanner, OpenAIModel
 from dagrun.planners.prompt_examples import Dialect
 from dagrun.planners.prompt_texts import PROMPT_VERSION
 from real_model.goals import GOALS, Goal

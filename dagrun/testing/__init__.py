@@ -13,8 +13,9 @@ Open `stand_ins.py` first. Threads, processes and sockets run in real time: test
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from dagrun._lazy import lazy_names
 
 if TYPE_CHECKING:
     from dagrun.testing.golden_tasks import GoldenTask, cases
@@ -24,19 +25,14 @@ if TYPE_CHECKING:
     from dagrun.testing.stand_ins import StandIn, Takes
     from dagrun.testing.virtual_clock import VirtualClockLoop, run_virtual, virtual_backend
 
-# The public names and their modules. Each is imported on first use: the clock needs no server (PEP 562).
-_HOMES = {
-    "FakeModelServer": "dagrun.testing.model_server.server",
-    "Fault": "dagrun.testing.model_server.script",
-    "GoldenTask": "dagrun.testing.golden_tasks",
-    "ModelAnswer": "dagrun.testing.model_server.script",
-    "RecordedCall": "dagrun.testing.model_server.calls",
-    "StandIn": "dagrun.testing.stand_ins",
-    "Takes": "dagrun.testing.stand_ins",
-    "VirtualClockLoop": "dagrun.testing.virtual_clock",
-    "cases": "dagrun.testing.golden_tasks",
-    "run_virtual": "dagrun.testing.virtual_clock",
-    "virtual_backend": "dagrun.testing.virtual_clock",
+# The public names by module. Each is imported on first use: the clock needs no server.
+_NAMES = {
+    "dagrun.testing.golden_tasks": "GoldenTask cases",
+    "dagrun.testing.model_server.calls": "RecordedCall",
+    "dagrun.testing.model_server.script": "Fault ModelAnswer",
+    "dagrun.testing.model_server.server": "FakeModelServer",
+    "dagrun.testing.stand_ins": "StandIn Takes",
+    "dagrun.testing.virtual_clock": "VirtualClockLoop run_virtual virtual_backend",
 }
 
 # Names of 0.1, kept for one more release. `dagrun.Answer` is the answer of a person.
@@ -55,15 +51,11 @@ __all__ = [
     "run_virtual",
     "virtual_backend",
 ]
+_get = lazy_names(__name__, _NAMES)
 
 
 def __getattr__(name: str) -> Any:
-    public = _FORMER_NAMES.get(name, name)
-    if public not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[public]), public)
-    globals()[name] = value
-    return value
+    return _get(_FORMER_NAMES.get(name, name))
 
 
 def __dir__() -> list[str]:

@@ -26,7 +26,7 @@ class Elsewhere:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    async def call(self, call: dagrun.ToolCall) -> object:
+    async def call(self, call: dagrun.extend.ToolCall) -> object:
         request = await wire.request(call)
         try:
             socket = await anyio.connect_unix(self.path)
@@ -39,7 +39,7 @@ class Elsewhere:
                 await stream.send(request.data)
                 return await wire.answer_of(call, receive, stop, place="the other end")
             except (OSError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
-                raise dagrun.WorkerLost(f"the other end of {self.path} has gone") from error
+                raise dagrun.extend.WorkerLost(f"the other end of {self.path} has gone") from error
 
     async def aclose(self) -> None:
         pass

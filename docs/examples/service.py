@@ -174,5 +174,5 @@ async def answer(run_id: str, question: str, reply: Reply, by: Annotated[str, De
         raise HTTPException(404, f"no run {run_id} is under way")
     try:
         await app.state.runs[run_id].answer(question, dagrun.Answer(reply.choice, by=by, note=reply.note))
-    except (dagrun.QuestionNotFound, dagrun.AnswerRefused) as error:
+    except (dagrun.errors.QuestionNotFound, dagrun.errors.AnswerRefused) as error:
         raise HTTPException(409, str(error)) from error

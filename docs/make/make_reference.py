@@ -25,13 +25,13 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 import dagrun
+from dagrun import Event, State, Status
 from dagrun.cli.command_table import COMMANDS, LazyCommand
 from dagrun.cli.setup.setting_fields import Settings
 from dagrun.cli.setup.settings import VARIABLES, variable
 from dagrun.cli.terminal.user_errors import REFUSED, USAGE
 from dagrun.graph.changes import OTHER_TRANSITIONS, STEP_TRANSITIONS
-from dagrun.model.event import Event
-from dagrun.model.outcome import SETTLED, State, Status
+from dagrun.model.outcome import SETTLED
 from dagrun.observe.view.shape import view_schema
 from dagrun.problem_texts import SENTENCES
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+from operator import attrgetter
+from types import ModuleType
 
 import pytest
 
 import dagrun
+import dagrun.testing
 
 
 def _modules_after(code: str) -> set[str]:
@@ -43,11 +46,36 @@ def test_importing_dagrun_costs_at_most_twice_its_two_foundations() -> None:
     assert _cpu_seconds("import dagrun") <= 2 * _cpu_seconds("import anyio, pydantic")
 
 
-def test_every_public_name_can_be_had() -> None:
-    """The table of lazy names is checked by nothing else."""
-    for name in dagrun.__all__:
-        assert getattr(dagrun, name) is not None
-    assert set(dagrun.__all__) <= set(dir(dagrun))
+TIERS = (dagrun, dagrun.errors, dagrun.events, dagrun.extend, dagrun.testing)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_every_public_name_can_be_had(tier: ModuleType) -> None:
+    """The tables of lazy names are checked by nothing else."""
+    for name in tier.__all__:
+        assert getattr(tier, name) is not None
+    assert set(tier.__all__) <= set(dir(tier))
+
+
+def test_the_public_names_stay_few() -> None:
+    """A new name replaces one, or joins the tier of those who need it: what all programs see is read by all."""
+    assert len(dagrun.__all__) <= 150
+    assert len(dagrun.extend.__all__) <= 60
+
+
+def test_a_name_of_two_tiers_is_one_object() -> None:
+    for tier in (dagrun.errors, dagrun.events, dagrun.extend):
+        for name in set(tier.__all__) & set(dagrun.__all__):
+            assert getattr(tier, name) is getattr(dagrun, name)
+
+
+def test_the_tiers_are_complete() -> None:
+    assert {kind.__name__ for kind in dagrun.events.event_types.values()} < set(dagrun.events.__all__)
+    assert {
+        name
+        for name, kind in vars(dagrun.errors).items()
+        if isinstance(kind, type) and issubclass(kind, dagrun.DagrunError)
+    } < set(dagrun.errors.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -58,7 +86,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 @pytest.mark.parametrize(("old", "new"), dagrun._RENAMED.items())
 def test_a_name_that_was_given_up_says_the_new_one(old: str, new: str) -> None:
-    with pytest.warns(DeprecationWarning, match=rf"dagrun\.{old} is now called dagrun\.{new};"):
-        assert getattr(dagrun, old) is getattr(dagrun, new)
+    with pytest.warns(DeprecationWarning, match=rf"dagrun\.{old} is now dagrun\.{new};"):
+        assert getattr(dagrun, old) is attrgetter(new)(dagrun)
     assert old not in dagrun.__all__
     assert old not in dir(dagrun)

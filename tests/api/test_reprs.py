@@ -89,8 +89,8 @@ LARGE: list[object] = [
     dagrun.Verdict("pass", reason=BIG),
     dagrun.Brief(run_id="r", goal=BIG, revision=0, triggers=(), steps=VIEWS, results=dict.fromkeys(MANY, BIG)),
     dagrun.Refusal(PATCH, (PROBLEM,) * 500),
-    dagrun.Request(system=BIG, messages=(dagrun.Message("user", BIG),) * 50),
-    dagrun.Reply(text=BIG, stop="end", usage=dagrun.Usage(), cost=None, model="m"),
+    dagrun.extend.Request(system=BIG, messages=(dagrun.extend.Message("user", BIG),) * 50),
+    dagrun.extend.Reply(text=BIG, stop="end", usage=dagrun.extend.Usage(), cost=None, model="m"),
     dagrun.Unavailable(BIG),
     dagrun.Applied(BIG),
     dagrun.Budget(max_calls_by_tool=dict.fromkeys(MANY, 3)),
@@ -100,20 +100,20 @@ LARGE: list[object] = [
     *toolset(),
     Policy(approve=[dagrun.ApprovalRule(tool=name, why=BIG) for name in MANY]),
     Secrets({name: f"a long value of {name}" for name in MANY[:300]}),  # each costs a pattern of all
-    dagrun.StepExpanded(1, 0.0, "a", tuple(range(10_000))),
+    dagrun.events.StepExpanded(1, 0.0, "a", tuple(range(10_000))),
     dagrun.RunVariant(policy={"goal": BIG}),
     dagrun.VariantComparison(("a", "b"), cases=MANY, runs=3, stopped=BIG, left_out=MANY),
     dagrun.ClaimEvent(run_id="r", standing=None, reason=BIG),
     dagrun.Variant("max_running=2", makespans=[1.0] * 10_000),
     SIMULATION,
     METRICS,
-    dagrun.Spliced(1, 0.0, 1, "host", BIG, EDITS, dagrun.Consequence(added=MANY)),
-    dagrun.QuestionAsked(1, 0.0, QUESTION),
-    dagrun.RunReopened(1, 0.0, MANY, BIG),
-    dagrun.PatchRefused(1, 0.0, "host", (PROBLEM,) * 500),
+    dagrun.events.Spliced(1, 0.0, 1, "host", BIG, EDITS, dagrun.Consequence(added=MANY)),
+    dagrun.events.QuestionAsked(1, 0.0, QUESTION),
+    dagrun.events.RunReopened(1, 0.0, MANY, BIG),
+    dagrun.events.PatchRefused(1, 0.0, "host", (PROBLEM,) * 500),
     dagrun.GuardedCall("load", {"key": BIG}, BIG),
-    dagrun.PlannerCalled(1, 0.0, 1, 1.0, 1, None, "", (BIG,) * 5),
-    dagrun.Progress(1, 0.0, "a", 0.1, BIG),
+    dagrun.events.PlannerCalled(1, 0.0, 1, 1.0, 1, None, "", (BIG,) * 5),
+    dagrun.events.Progress(1, 0.0, "a", 0.1, BIG),
     *EXAMPLES,
 ]
 COLUMNS = 100
@@ -156,7 +156,9 @@ async def test_no_handle_of_a_run_fills_the_screen() -> None:
 def test_every_public_class_of_data_is_in_the_list() -> None:
     """A class that is added later is tried here, or is one of those that hold next to nothing."""
     tried = {type(value).__name__ for value in LARGE}
-    public = {name for name in dagrun.__all__ if is_dataclass(kind := getattr(dagrun, name)) and isinstance(kind, type)}
+    tiers = (dagrun, dagrun.errors, dagrun.events, dagrun.extend)
+    kinds = [getattr(tier, name) for tier in tiers for name in tier.__all__]
+    public = {kind.__name__ for kind in kinds if isinstance(kind, type) and is_dataclass(kind)}
     elsewhere = {"Plan", "CheckedPlan", "RunResult", "StepResult", "Replayed", "Revision", "Event"}
     small = {"Gap", "HedgeRule", "Problem", "StepView", "Trigger", "Message", "Usage", "Route", "Form", "ToolCall"}
     small |= {"Batch", "EarlierPlanner", "HandedOn", "FallbackPlanner", "PastRequest", "Secret", "ToolContext"}

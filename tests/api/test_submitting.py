@@ -10,13 +10,13 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import MemoryJournal, Plan, SQLiteJournal, Status, Step
-from dagrun.errors import ContractError, PlanRefused, RunNotFound
+from dagrun import Answer, Event, MemoryJournal, Plan, PlanRefused, SQLiteJournal, Status, Step
+from dagrun.errors import ContractError, RunNotFound
+from dagrun.events import RunEnded
+from dagrun.extend import Journal
 from dagrun.journal.memory_queue import HandedRunLog, MemoryQueue
 from dagrun.journal.queue import QueuedRun, QueueStatus, Wanted
-from dagrun.model.event import Event, RunEnded
-from dagrun.model.journal import Journal
-from dagrun.model.question import Answer, AnswerMessage
+from dagrun.model.question import AnswerMessage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 

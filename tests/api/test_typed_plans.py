@@ -47,6 +47,31 @@ assert_type(result[each], list[int])
 assert_type(result.output_as(dict[str, int]), dict[str, int])
 """
 
+TIERS = """
+from typing_extensions import assert_type
+import dagrun
+from dagrun.errors import RunHeld
+from dagrun.events import StepSettled
+from dagrun.extend import Journal, ToolCall
+
+def watch(event: dagrun.Event) -> None:
+    if isinstance(event, StepSettled):
+        assert_type(event.step, str)
+    elif isinstance(event, dagrun.events.Progress):
+        assert_type(event.fraction, float | None)
+
+class Local:
+    async def call(self, call: ToolCall) -> object:
+        assert_type(call.data, bytes)
+        raise dagrun.extend.WorkerLost("gone")
+
+def known(journal: Journal) -> dagrun.extend.Journal:
+    return journal
+
+def wide(error: RunHeld) -> dagrun.errors.JournalError:
+    return error
+"""
+
 TOOLS = """
 import dagrun
 
@@ -95,10 +120,12 @@ def refused_by_pyright(path: Path) -> Mapping[int, str]:
 @pytest.mark.timeout(300)
 def test_type_checkers_tell_right_calls_from_wrong_ones(refused: object, tmp_path: Path) -> None:
     assert callable(refused)
-    right, wrong = tmp_path / "right_calls.py", tmp_path / "wrong_calls.py"
+    right, tiers, wrong = (tmp_path / f"{name}.py" for name in ("right_calls", "tiers_of_names", "wrong_calls"))
     right.write_text(RIGHT)
+    tiers.write_text(TIERS)
     wrong.write_text(TOOLS + "\n".join(WRONG) + "\n")
     assert refused(right) == {}
+    assert refused(tiers) == {}
     first = TOOLS.count("\n") + 1
     faults = refused(wrong)
     assert [line for line in range(first, first + len(WRONG)) if line not in faults] == []

@@ -14,8 +14,8 @@ import pytest
 import command
 import dagrun
 import modes
+from dagrun import RunResult
 from dagrun.checks.waves import generations
-from dagrun.runtime.result import RunResult
 from dagrun_tools.demo import server
 from demo_plan import demo
 from graphs import makespan_bounds

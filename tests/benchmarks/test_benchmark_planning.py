@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 import dagrun
 import planning
-from dagrun.plans.read_plan import read_plan
+from dagrun import read_plan
 from planning import GOALS, MOVIES, Goal, Row
 
 

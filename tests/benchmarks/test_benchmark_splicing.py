@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 import splicing
-from dagrun.model.outcome import State
+from dagrun import State
 from splicing import Patches, Row, graph_of, measure_graph, measure_run, place_of, plan_of
 
 

@@ -10,11 +10,10 @@ from pydantic import SecretStr
 from typing_extensions import TypedDict
 
 import dagrun
+from dagrun import PlanRefused, Policy
 from dagrun.checks.check_context import CheckContext, ToolFacts, context_of
 from dagrun.checks.findings import Findings
 from dagrun.checks.reference_sources import ReferenceSources
-from dagrun.errors import PlanRefused
-from dagrun.model.policy import Policy
 
 
 class Parcel(TypedDict):

@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 
 from checking import TOOLBOX, find, places
+from dagrun import ApprovalRule, Condition, HedgeRule, Policy, Toolbox, tool
 from dagrun.checks.findings import MAX_ADVICE
-from dagrun.model.condition import Condition
-from dagrun.model.policy import ApprovalRule, HedgeRule, Policy
-from dagrun.model.tool import tool
-from dagrun.model.toolbox import Toolbox
 
 LOAD = {"id": "load", "tool": "load", "args": {"path": "a.csv"}}
 

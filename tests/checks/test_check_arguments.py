@@ -8,8 +8,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel, Field
 
 from checking import TOOLBOX, errors, find, texts
-from dagrun.model.tool import tool
-from dagrun.model.toolbox import Toolbox
+from dagrun import Toolbox, tool
 
 LOAD = {"id": "load", "tool": "load", "args": {"path": "a.csv"}}
 NUMBER = {"id": "number", "tool": "add", "args": {"a": 1}}

@@ -8,8 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 import dagrun
-from dagrun import Condition, Plan, Step
-from dagrun.errors import PlanRefused
+from dagrun import Condition, Plan, PlanRefused, Step
 from dagrun.model.contracts.objects import hint_at, may_take
 from objects import OtherThing, Stranger, Thing
 

@@ -9,11 +9,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 import dagrun
 from checking import TOOLBOX, errors, find, texts
-from dagrun.errors import PlanRefused
-from dagrun.model.condition import Condition
+from dagrun import Condition, Plan, PlanRefused, Policy, Step
 from dagrun.model.contracts.schema_types import look_up, types_of
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import Policy
 from dagrun.model.tool import make_tool
 
 LOAD = {"id": "load", "tool": "load", "args": {"path": "a.csv"}}

@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checking import TOOLBOX, errors, find, places, texts, waiting_for
+from dagrun import Plan, PlanRefused, Policy, Step
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.findings import MAX_ERRORS
-from dagrun.errors import PlanRefused
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import Policy
 
 
 def step(id_: str, *needs: str, **fields: Any) -> dict[str, Any]:

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from checking import TOOLBOX, TOOLS, errors, find, texts
-from dagrun.model.plan import Step
-from dagrun.model.tool import tool
-from dagrun.model.toolbox import Toolbox
+from dagrun import Step, Toolbox, tool
 
 
 def call(tool_name: str, args: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:

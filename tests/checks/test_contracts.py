@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 import dagrun_tools
 from acts import TOOLS as ACTS
 from checking import TOOLBOX
+from dagrun import Add, ApprovalRule, CheckedPlan, Patch, Plan, Policy, RetryRule, Step, Toolbox, Unavailable, read_plan
 from dagrun.checks.check_plan import find_problems
-from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
+from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.tool_contracts import (
     check_recorded_plan,
     contract_of,
@@ -27,16 +28,13 @@ from dagrun.checks.tool_contracts import (
 )
 from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, ContractError, RecordRefused
+from dagrun.events import RunStarted
 from dagrun.graph.patches.check_patch import Splicer
 from dagrun.model.codec.event_codec import decode, encode
-from dagrun.model.event import Opening, RunStarted
-from dagrun.model.patch import Add, Patch
-from dagrun.model.plan import Plan, RetryRule, Step
-from dagrun.model.policy import ApprovalRule, Policy
+from dagrun.model.event import Opening
 from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool, Toolbox
-from dagrun.model.value import Unavailable, store_text
-from dagrun.plans.read_plan import read_plan
+from dagrun.model.toolbox import AnyTool
+from dagrun.model.value import store_text
 from folders import DATA
 from played import Played
 from random_cases import make_case

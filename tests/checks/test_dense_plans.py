@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 import dagrun
+from dagrun import PlanLimits, PlanRefused, read_plan
 from dagrun.checks import check_plan as topology
 from dagrun.checks.findings import MAX_ERRORS, MAX_HINTS
-from dagrun.errors import PlanRefused
-from dagrun.model.policy import PlanLimits
 from dagrun.plans.json_reader import parse_json
-from dagrun.plans.read_plan import read_plan
 
 STEPS = 700  # with 244,650 dependencies: far more than the reported problems of one code
 EDGES = STEPS * (STEPS - 1) // 2

@@ -16,14 +16,10 @@ import networkx as nx
 import pytest
 
 from checking import TOOLBOX, TOOLS, errors, find, refusal, refused, texts
+from dagrun import Condition, Plan, PlanLimits, PlanRefused, Policy, Step, Toolbox, read_plan
 from dagrun.checks.check_plan import check_plan, find_problems
-from dagrun.errors import MAX_ERROR_TEXT, PlanRefused
-from dagrun.model.condition import Condition
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import PlanLimits, Policy
-from dagrun.model.toolbox import Toolbox
+from dagrun.errors import MAX_ERROR_TEXT
 from dagrun.model.value import MAX_DEPTH, encode
-from dagrun.plans.read_plan import read_plan
 
 
 def step(id_: str = "a", tool: str = "anything", **fields: Any) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import dagrun
-from dagrun import Flow, Patch, Plan, Policy, Step
-from dagrun.errors import PlanRefused
+from dagrun import Flow, Patch, Plan, PlanRefused, Policy, Step
 from dagrun.testing import FakeModelServer, ModelAnswer
 from drafts import Says, Writer
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from checking import TOOLBOX, find
+from dagrun import Problem
 from dagrun.checks.shape_advice import shape_advice
-from dagrun.errors import Problem
 
 LOAD = {"id": "load", "tool": "load", "args": {"path": "a.csv"}}
 

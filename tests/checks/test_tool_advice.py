@@ -8,8 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 import dagrun
-from dagrun import ToolContext, check_tools
-from dagrun.errors import Problem
+from dagrun import Problem, ToolContext, check_tools
 from dagrun.model.tool import make_tool
 from dagrun.problem_texts import MENDS, SENTENCES
 

@@ -13,8 +13,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 import dagrun
-from dagrun import Plan, Step
-from dagrun.errors import PlanRefused
+from dagrun import Plan, PlanRefused, Step
 from dagrun.model.contracts.schema_types import clash
 from dagrun.model.toolbox import AnyTool
 

@@ -7,9 +7,8 @@ import networkx as nx
 import pytest
 
 import dagrun
+from dagrun import RunResult, State
 from dagrun.checks.waves import generations, in_waves
-from dagrun.model.outcome import State
-from dagrun.runtime.result import RunResult
 from graphs import Graph, make_graph, work
 
 pytestmark = pytest.mark.anyio

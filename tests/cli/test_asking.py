@@ -10,8 +10,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from dagrun import Answer, Asked
 from dagrun.cli.terminal.ask_person import PAUSE, TerminalApprover
-from dagrun.model.question import Answer, Asked
 from typist import ask
 
 pytestmark = pytest.mark.anyio

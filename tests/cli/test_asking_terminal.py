@@ -123,8 +123,8 @@ from dagrun.cli.terminal.ask_person import make_approver
 from dagrun.cli.terminal.display import Display
 from dagrun.cli.terminal.signals import Interrupts
 from dagrun.cli.terminal.live_table import LiveTable
-from dagrun.model.event import AttemptStarted, RunStarted
-from dagrun.model.question import Asked, Question
+from dagrun.events import AttemptStarted, RunStarted
+from dagrun import Asked, Question
 from dagrun.observe.progress import ProgressTable
 
 async def main():

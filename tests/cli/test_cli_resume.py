@@ -236,7 +236,7 @@ def test_failed_plan_that_never_was_is_not_offered_again(shell: Shell) -> None:
     shell.file(
         "none.py",
         "import dagrun\nclass Planner:\n    async def revise(self, brief):\n"
-        "        raise dagrun.CannotPlan('no idea')\nplanner = Planner()\n",
+        "        raise dagrun.errors.CannotPlan('no idea')\nplanner = Planner()\n",
     )
 
     ended = shell("do", "anything", *TOOLS, "--planner", "none:planner")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from command_line import TOOLS, Shell, shell
+from dagrun import SQLiteJournal
 from dagrun.cli.records.record_place import wait
-from dagrun.journal.sqlite.journal import SQLiteJournal
 
 __all__ = ["shell"]
 pytestmark = pytest.mark.real_time

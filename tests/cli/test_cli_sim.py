@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from command_line import TOOLS, Shell, shell
-from dagrun import Durability, Durations
+from dagrun import Durability
+from dagrun.extend import Durations
 from dagrun.journal import summary_cache
 
 __all__ = ["shell"]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from command_line import TOOLS, Shell, shell
+from dagrun import TriggerKind
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.model.outcome import TriggerKind
 
 __all__ = ["shell"]
 pytestmark = pytest.mark.real_time

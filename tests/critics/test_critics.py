@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from dagrun import ContractError, CountCritic, Critic, MissingExtra, RuleCritic, SchemaCritic, State, Step, Verdict
+from dagrun import CountCritic, Critic, RuleCritic, SchemaCritic, State, Step, Verdict
+from dagrun.errors import ContractError, MissingExtra
 from dagrun.model.outcome import Outcome
 from dagrun.model.value import encode
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import ContractError, Critic, Plan, Policy, RubricCritic, State, Status, Step
-from dagrun.errors import ModelError
-from dagrun.llm.language_model import Usage
+from dagrun import Critic, Plan, Policy, RubricCritic, State, Status, Step
+from dagrun.errors import ContractError, ModelError
+from dagrun.extend import Usage
 from dagrun.model.outcome import ErrorKind, Outcome
 from dagrun.model.value import encode
 from scripted_model import Said, ScriptedModel

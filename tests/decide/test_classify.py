@@ -22,11 +22,12 @@ import pytest
 import trio
 from pydantic import TypeAdapter, ValidationError
 
+from dagrun import RetryRule, ToolError
 from dagrun.decide.classify import MAX_MESSAGE, classify
-from dagrun.errors import ContractError, StepCancelled, ToolError, ValueRefused
-from dagrun.model.executor import CallFailed, ResultRefused, StillRunning, WorkerDied, WorkerLost
+from dagrun.errors import ContractError, StepCancelled, ValueRefused
+from dagrun.extend import StillRunning, WorkerDied, WorkerLost
+from dagrun.model.executor import CallFailed, ResultRefused
 from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.plan import RetryRule
 from dagrun.model.tool import make_tool
 
 

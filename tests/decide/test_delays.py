@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagrun import RetryRule
 from dagrun.decide.recovery import retry_delay
-from dagrun.model.plan import RetryRule
 
 SECONDS = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 RULES = st.builds(

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagrun.decide.durations import FADES_ABOVE, LONGEST, RELATIVE_ERROR, SHORTEST, Durations
+from dagrun.decide.durations import FADES_ABOVE, LONGEST, RELATIVE_ERROR, SHORTEST
 from dagrun.errors import RecordRefused
+from dagrun.extend import Durations
 
 NEAR = RELATIVE_ERROR + 1e-9
 SECONDS = st.floats(math.log(SHORTEST), math.log(LONGEST)).map(math.exp)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dagrun import State, Status
 from dagrun.decide.run_status import NO_APPROVER, Ended, Tally, is_bad, status_of
-from dagrun.model.outcome import State, Status
 
 
 def _ended(state: State, reason: str = "why", *, tolerated: bool = False, optional: bool = False) -> Ended:

@@ -10,7 +10,6 @@ import pytest
 import dagrun
 from dagrun import (
     Brief,
-    ContractError,
     FallbackChain,
     Patch,
     Plan,
@@ -22,7 +21,7 @@ from dagrun import (
     VariantComparison,
     compare,
 )
-from dagrun.errors import CasesRefused
+from dagrun.errors import CasesRefused, ContractError
 from dagrun.evaluate.cases.load_cases import CaseHost
 from dagrun.evaluate.comparison.compare import Comparing
 from dagrun.evaluate.comparison.comparison_text import markdown_of, text_of

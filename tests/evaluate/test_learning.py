@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import Add, Condition, NoRoute, Patch, Plan, RouterPlanner, Step
-from dagrun.errors import ContractError
+from dagrun import Add, Condition, Patch, Plan, RouterPlanner, Step
+from dagrun.errors import ContractError, NoRoute
 from dagrun.evaluate.learning.learn_routes import Learned, learn_routes, planned_run
 from dagrun.planners.route_files import RouteFile, read_route
 from recorded_runs import Recorded

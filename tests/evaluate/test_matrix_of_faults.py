@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dagrun import State, Status
 from dagrun.checks.checked_plan import CheckedStep
 from dagrun.decide import recovery
 from dagrun.decide.recovery import Situation
@@ -20,7 +21,7 @@ from dagrun.evaluate.cases.fault_matrix import FAULTS
 from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.model.outcome import Outcome, State, Status
+from dagrun.model.outcome import Outcome
 from dagrun.model.value import Stored
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.steps import run_completion

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import Add, Answer, Flow, MemoryJournal, MemoryPlanner, Patch, Plan, Policy, Step
+from dagrun import Add, Answer, Flow, MemoryJournal, MemoryPlanner, Patch, Plan, Policy, RunResult, Step
 from dagrun.errors import ContractError
 from dagrun.model.tool import make_tool
-from dagrun.runtime.result import RunResult
 from persons import Person
 from persons import pay as pay_tool
 from replans import Thinker

@@ -13,6 +13,7 @@ from dagrun import (
     Answer,
     Brief,
     Drop,
+    Metrics,
     Patch,
     Plan,
     Replace,
@@ -25,7 +26,7 @@ from dagrun import (
 )
 from dagrun.errors import ContractError
 from dagrun.evaluate.metrics import definitions
-from dagrun.evaluate.metrics.metrics import Metrics, compared, measure, measured_run
+from dagrun.evaluate.metrics.metrics import compared, measure, measured_run
 from dagrun.evaluate.metrics.metrics_text import change_of
 from dagrun.model.tool import make_tool
 from dagrun.model.usage import METER

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import test_metrics
-from dagrun.errors import DagrunError
+from dagrun import DagrunError
 from dagrun.evaluate.metrics import definitions, metrics
 from dagrun.observe import run_summary
 from dagrun.testing import run_virtual

@@ -19,8 +19,9 @@ from dagrun import (
     Applied,
     ApprovalRule,
     Brief,
-    CannotPlan,
     Cassette,
+    Condition,
+    Event,
     MemoryJournal,
     Patch,
     Plan,
@@ -35,11 +36,11 @@ from dagrun import (
     Verdict,
     tool,
 )
+from dagrun.errors import CannotPlan
 from dagrun.evaluate.replay.order import Order
 from dagrun.evaluate.replay.recorded_outcomes import RecordedOutcomes
+from dagrun.events import AttemptEnded
 from dagrun.model import event as events
-from dagrun.model.condition import Condition
-from dagrun.model.event import AttemptEnded, Event
 from dagrun.model.outcome import Outcome
 from dagrun.model.question import Choice
 from dagrun.testing import run_virtual

@@ -16,7 +16,8 @@ import pytest
 from pydantic import SecretStr
 
 import dagrun
-from dagrun import Durations, Policy, Simulation, Status, simulate
+from dagrun import Policy, Simulation, Status, simulate
+from dagrun.extend import Durations
 from folders import python_path
 
 
@@ -452,7 +453,7 @@ def test_what_is_not_simulated_is_said() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(dagrun.ContractError) as caught:
+    with pytest.raises(dagrun.errors.ContractError) as caught:
         simulate(THREE, TOOLS, **{"durations": {"fetch": 1}, "runs": 1, **options})
 
     assert says in str(caught.value)

@@ -8,22 +8,10 @@ import pytest
 
 import dagrun
 import wire_tools
-from dagrun import (
-    Add,
-    ContractError,
-    Engine,
-    MemoryJournal,
-    Patch,
-    Plan,
-    PlanRefused,
-    Policy,
-    SpliceRefused,
-    Status,
-    Step,
-    ToolContext,
-)
+from dagrun import Add, Engine, MemoryJournal, Patch, Plan, PlanRefused, Policy, Status, Step, Tool, ToolContext, tool
+from dagrun.errors import ContractError, SpliceRefused
 from dagrun.executors import wire
-from dagrun.model.tool import Tool, make_tool, tool
+from dagrun.model.tool import make_tool
 from pools import Pool
 from small_tools import near, scripted, toolset
 

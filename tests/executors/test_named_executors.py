@@ -11,7 +11,6 @@ import pytest
 import dagrun
 from dagrun import (
     Add,
-    ContractError,
     Engine,
     Patch,
     Plan,
@@ -20,15 +19,14 @@ from dagrun import (
     Replace,
     RetryRule,
     RunResult,
-    SpliceRefused,
     State,
     Status,
     Step,
-    StillRunning,
-    ToolCall,
     ToolContext,
 )
 from dagrun.checks.waves import in_waves
+from dagrun.errors import ContractError, SpliceRefused
+from dagrun.extend import StillRunning, ToolCall
 from dagrun.model.outcome import ErrorKind
 from pools import Broken, Pool, Remote
 from replans import Thinker

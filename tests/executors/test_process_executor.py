@@ -20,12 +20,13 @@ import pytest
 import dagrun
 import process_tools as tools
 from calls import Reported, make_call
+from dagrun import Artifact, Tool
 from dagrun.executors.processes.executor import ProcessExecutor
 from dagrun.executors.processes.worker_handle import WorkerHandle
-from dagrun.model.executor import CallFailed, Encoded, ResultRefused, StillRunning, WorkerDied
+from dagrun.extend import StillRunning, WorkerDied
+from dagrun.model.executor import CallFailed, Encoded, ResultRefused
 from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.tool import Tool, make_tool
-from dagrun.model.value import Artifact
+from dagrun.model.tool import make_tool
 from dagrun.runtime.artifacts import ArtifactFolder
 from dagrun.runtime.backend import clock
 from dagrun.runtime.coroutine_driver import Suspended

@@ -12,26 +12,14 @@ import pytest
 import dagrun
 import wire_tools as tools
 from calls import make_call
-from dagrun import (
-    ContractError,
-    ExecutorFailed,
-    MissingExtra,
-    Plan,
-    Policy,
-    Progress,
-    RayExecutor,
-    RetryRule,
-    RunResult,
-    State,
-    Status,
-    Step,
-)
+from dagrun import Plan, Policy, RayExecutor, RetryRule, RunResult, State, Status, Step, Tool
+from dagrun.errors import ContractError, ExecutorFailed, MissingExtra
+from dagrun.events import Progress
 from dagrun.executors.ray import cluster
 from dagrun.executors.ray.worker import Message, RayWorker
 from dagrun.executors.wire import is_answer, request
 from dagrun.executors.wire.messages import NEVER_BEGUN
 from dagrun.model.outcome import ErrorKind
-from dagrun.model.tool import Tool
 from dagrun.testing import virtual_backend
 from fake_ray import FakeRay
 from on_ray.tools import count

@@ -11,14 +11,14 @@ import anyio
 import pytest
 
 from calls import Reported, make_call
+from dagrun import Policy, ToolContext
 from dagrun.errors import StepCancelled, ValueRefused
 from dagrun.executors.executors import BuiltInExecutors
 from dagrun.executors.threads import ThreadExecutor
-from dagrun.model.executor import CallFailed, StillRunning
+from dagrun.extend import StillRunning
+from dagrun.model.executor import CallFailed
 from dagrun.model.outcome import ErrorKind
-from dagrun.model.policy import Policy
 from dagrun.model.tool import make_tool
-from dagrun.model.tool_context import ToolContext
 from dagrun.runtime.backend import clock
 from dagrun.runtime.coroutine_driver import Suspended
 from dagrun.runtime.stop_scope import StopScope, stop_scopes

@@ -16,13 +16,14 @@ import pytest
 import dagrun
 import wire_tools as tools
 from calls import Reported, make_call
-from dagrun import Plan, Policy, Progress, RetryRule, RunResult, State, Status, Step, WorkerDied, WorkerLost
+from dagrun import Artifact, Plan, Policy, RetryRule, RunResult, State, Status, Step, Tool
+from dagrun.events import Progress
 from dagrun.executors import wire
 from dagrun.executors.wire import messages
-from dagrun.model.executor import CallFailed, Encoded, ResultRefused, StillRunning
+from dagrun.extend import StillRunning, WorkerDied, WorkerLost
+from dagrun.model.executor import CallFailed, Encoded, ResultRefused
 from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.tool import Tool, make_tool
-from dagrun.model.value import Artifact
+from dagrun.model.tool import make_tool
 from dagrun.runtime.artifacts import ArtifactFolder
 from small_tools import near
 from wire_loopback import Loopback, loopback

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
+from dagrun import Budget, Policy
 from dagrun.errors import ContractError
-from dagrun.graph.budget import Budget
 from dagrun.graph.ledger import Ledger, Reservation
-from dagrun.model.policy import Policy
 from ledgers import add, look, taken, think
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dagrun import Step, Toolbox
+from dagrun import Event, Plan, Policy, State, Step, Toolbox
 from dagrun.checks.check_plan import check_plan
+from dagrun.events import DraftStarted, Gap, GoalChanged, Progress
 from dagrun.graph.build import build
 from dagrun.graph.changes import CHANGES
 from dagrun.graph.longest_paths import Expected
-from dagrun.model.event import DraftStarted, Event, Gap, GoalChanged, Progress
-from dagrun.model.outcome import State
-from dagrun.model.plan import Plan
-from dagrun.model.policy import Policy
 from dagrun.model.tool import make_tool
 from played import Played
 

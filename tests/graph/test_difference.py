@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from dagrun import Add, Condition, Drop, Plan, Replace, Rewire, Step, Toolbox
-from dagrun.errors import Problem
+from dagrun import Add, Condition, Consequence, Drop, Plan, PlanHistory, Problem, Replace, Rewire, State, Step, Toolbox
 from dagrun.graph.patches.plan_to_patch import patch_of
-from dagrun.graph.plan_history import PlanHistory
-from dagrun.model.outcome import Recovery, State
-from dagrun.model.patch import Consequence
+from dagrun.model.outcome import Recovery
 from dagrun.model.tool import make_tool
 from played import Played
 from replans import fails, nap, uses

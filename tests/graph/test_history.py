@@ -7,7 +7,7 @@ import pytest
 
 import dagrun
 from dagrun import Add, Drop, Patch, Plan, PlanHistory, Replace, Revision, Rewire, Step, Toolbox
-from dagrun.model.event import GoalChanged
+from dagrun.events import GoalChanged
 from played import Played
 from replans import Thinker, nap, patch, start, uses
 from small_tools import SMALL_TOOLS, near, toolset

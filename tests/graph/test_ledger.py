@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broken_ledgers import BROKEN
-from dagrun.graph.budget import Budget
+from dagrun import Budget, Policy
 from dagrun.graph.ledger import Ledger
-from dagrun.model.policy import Policy
 from dagrun.model.toolbox import AnyTool
 from ledgers import STORIES, Happening, add, ask, chance, look, play, search, taken, think
 

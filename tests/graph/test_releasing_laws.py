@@ -19,10 +19,10 @@ import splice_cases
 from catching import Parts, survivors
 from crashing import crash_everywhere
 from dagrun import Drop, Replace
+from dagrun.events import ReplanEnded, ReplanRequested, RunReopened
 from dagrun.graph import output_eviction
 from dagrun.graph.changes import apply
 from dagrun.graph.fold import state_hash
-from dagrun.model.event import ReplanEnded, ReplanRequested, RunReopened
 from dagrun.model.outcome import Recovery
 from dagrun.model.value import RELEASED
 from random_cases import Case

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from dagrun import Add, Drop, Replace, Rewire, Step
+from dagrun import Add, Drop, Replace, Rewire, State, Step
 from dagrun.errors import ValueRefused
+from dagrun.events import AttemptEnded, DraftEnded, DraftStarted, RunReopened, StepSettled
 from dagrun.graph.changes import apply
 from dagrun.graph.fold import state_hash
 from dagrun.graph.output_eviction import drop_values
-from dagrun.model.event import AttemptEnded, DraftEnded, DraftStarted, RunReopened, StepSettled
-from dagrun.model.outcome import Decision, Outcome, Recovery, State
+from dagrun.model.outcome import Decision, Outcome, Recovery
 from dagrun.model.value import RELEASED
 from dagrun.runtime.result import StepResults
 from played import Played

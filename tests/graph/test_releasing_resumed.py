@@ -10,14 +10,13 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Add, MemoryJournal, Patch, Plan, Policy, Status, Step
+from dagrun import Add, MemoryJournal, Patch, Plan, Policy, RunResult, Status, Step
 from dagrun.api.retrying import TakenOver
 from dagrun.errors import CannotResume, SpliceRefused
 from dagrun.graph.fold import state_hash
 from dagrun.model.outcome import Outcome
 from dagrun.model.tool import make_tool
 from dagrun.model.value import RELEASED
-from dagrun.runtime.result import RunResult
 from replans import fails, nap
 from small_tools import ONCE, states, toolset
 

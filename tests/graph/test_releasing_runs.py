@@ -10,13 +10,12 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import MemoryJournal, Plan, Policy, Replace, Step, ToolContext
+from dagrun import Event, MemoryJournal, Plan, Policy, Replace, Run, Step, ToolContext
+from dagrun.events import AttemptEnded, RunStarted
 from dagrun.graph.fold import state_hash
 from dagrun.model.codec.event_codec import decode
-from dagrun.model.event import AttemptEnded, Event, RunStarted
 from dagrun.model.tool import make_tool
 from dagrun.model.value import RELEASED
-from dagrun.runtime.run import Run
 from hedge_tools import HEDGED, Act, Looker, known
 from judges import Judge
 from released import marks_held

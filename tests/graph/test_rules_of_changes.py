@@ -8,20 +8,32 @@ from typing import Any
 
 import pytest
 
-from dagrun import GoalChanged, Policy, ReplanStarted, RunStopping, Status, Step, Toolbox
+from dagrun import (
+    Answer,
+    Asked,
+    Drop,
+    Plan,
+    Policy,
+    Question,
+    Replace,
+    State,
+    Status,
+    Step,
+    Toolbox,
+    Trigger,
+    TriggerKind,
+    Unavailable,
+    Verdict,
+)
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.waves import in_waves
-from dagrun.graph.changes import GOAL
-from dagrun.graph.live_graph import PAUSE, REPLAN
-from dagrun.graph.mapped_steps import needed
-from dagrun.model.contracts.held_objects import NOT_RECORDED
-from dagrun.model.critic import Verdict
-from dagrun.model.event import (
+from dagrun.events import (
     AttemptEnded,
     CeilingNear,
     ConfidenceReported,
     DraftEnded,
     DraftStarted,
+    GoalChanged,
     HandedOn,
     Hedged,
     HedgeEnded,
@@ -34,20 +46,23 @@ from dagrun.model.event import (
     QuestionAsked,
     ReplanEnded,
     ReplanRequested,
+    ReplanStarted,
     Reviewed,
     RunReopened,
     RunResumed,
+    RunStopping,
     RunSuspended,
     StepResumed,
     StepSettled,
 )
-from dagrun.model.outcome import Decision, Outcome, Recovery, State, TriggerKind
-from dagrun.model.patch import Drop, Replace
-from dagrun.model.plan import Plan
-from dagrun.model.planner import HandOn, Trigger
-from dagrun.model.question import Answer, Asked, Question
+from dagrun.extend import HandOn
+from dagrun.graph.changes import GOAL
+from dagrun.graph.live_graph import PAUSE, REPLAN
+from dagrun.graph.mapped_steps import needed
+from dagrun.model.contracts.held_objects import NOT_RECORDED
+from dagrun.model.outcome import Decision, Outcome, Recovery
 from dagrun.model.tool import make_tool
-from dagrun.model.value import Unavailable, encode
+from dagrun.model.value import encode
 from played import Played
 
 

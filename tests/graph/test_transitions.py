@@ -6,18 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from dagrun import JournalDamaged, Step, Toolbox
+from dagrun import Asked, Event, Plan, Policy, Question, State, Status, Step, Toolbox, Verdict
 from dagrun.checks.check_plan import check_plan
-from dagrun.graph.build import build
-from dagrun.graph.changes import CHANGES, OTHER_TRANSITIONS, STEP_TRANSITIONS, apply_recorded, attempt_ended
-from dagrun.graph.fold import fold
-from dagrun.graph.longest_paths import Expected
-from dagrun.model.critic import Verdict
-from dagrun.model.event import (
+from dagrun.errors import JournalDamaged
+from dagrun.events import (
     AttemptEnded,
     AttemptStarted,
     ConfidenceReported,
-    Event,
     Hedged,
     HedgeEnded,
     QuestionAnswered,
@@ -28,10 +23,11 @@ from dagrun.model.event import (
     StepResumed,
     StepSettled,
 )
-from dagrun.model.outcome import SETTLED, Decision, Outcome, Recovery, State, Status
-from dagrun.model.plan import Plan
-from dagrun.model.policy import Policy
-from dagrun.model.question import Asked, Question
+from dagrun.graph.build import build
+from dagrun.graph.changes import CHANGES, OTHER_TRANSITIONS, STEP_TRANSITIONS, apply_recorded, attempt_ended
+from dagrun.graph.fold import fold
+from dagrun.graph.longest_paths import Expected
+from dagrun.model.outcome import SETTLED, Decision, Outcome, Recovery
 from dagrun.model.tool import make_tool
 from played import Played
 

@@ -9,9 +9,8 @@ from typing import Final
 
 import pytest
 
+from dagrun import PostgresJournal, SQLiteJournal
 from dagrun.errors import JournalFailed
-from dagrun.journal.postgres.journal import PostgresJournal
-from dagrun.journal.sqlite.journal import SQLiteJournal
 from postgres_schemas import fresh_schema, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dagrun.journal.memory import MemoryJournal
-from dagrun.model.journal import Durability, Journal
+from dagrun import Durability, MemoryJournal
+from dagrun.extend import Journal
 from dagrun.testing.journal_suite import JournalSuite
 
 pytestmark = pytest.mark.anyio

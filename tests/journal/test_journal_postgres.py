@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from dagrun.journal.postgres.journal import PostgresJournal
-from dagrun.model.journal import Durability, Journal
+from dagrun import Durability, PostgresJournal
+from dagrun.extend import Journal
 from dagrun.testing.journal_suite import JournalSuite
 from postgres_schemas import fresh_schema, say
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import anyio
 import pytest
 
+from dagrun import Durability, SQLiteJournal
 from dagrun.errors import ContractError, JournalError, JournalFailed, RunHeld, RunNotFound
+from dagrun.extend import Journal
 from dagrun.journal import lease
 from dagrun.journal.anchor import Anchor, AnchorMark
 from dagrun.journal.anchor import read as read_anchor
-from dagrun.journal.sqlite.journal import SQLiteJournal
-from dagrun.model.journal import Durability, Journal
 from dagrun.testing.journal_suite import RUN, JournalSuite, take_letters, write
 from dagrun.testing.journal_suite.store import until
 

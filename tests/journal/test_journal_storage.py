@@ -18,8 +18,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from dagrun import SQLiteJournal
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunHeld
-from dagrun.journal.sqlite.journal import SQLiteJournal
 from dagrun.journal.sqlite.run_log import SQLiteRunLog
 from folders import HELPERS
 from journal_child import RUN, text_of

@@ -10,8 +10,8 @@ from functools import partial
 import anyio
 import pytest
 
-from dagrun.journal.memory import MemoryJournal
-from dagrun.model.journal import Durability, Journal
+from dagrun import Durability, MemoryJournal
+from dagrun.extend import Journal
 from dagrun.testing import virtual_backend
 from dagrun.testing.journal_suite import JournalSuite
 from journal_mutants import MUTANTS as BROKEN_JOURNALS

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from dagrun import PostgresJournal
 from dagrun.errors import JournalDamaged
 from dagrun.journal.hash_chain import chained
-from dagrun.journal.postgres.journal import PostgresJournal
 from dagrun.testing.journal_suite import RUN, numbered, write
 from postgres_schemas import fresh_schema, say
 

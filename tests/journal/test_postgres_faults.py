@@ -18,8 +18,8 @@ import pytest
 
 import postgres_server
 from cut_line import Cut, cut_line
+from dagrun import PostgresJournal
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunHeld
-from dagrun.journal.postgres.journal import PostgresJournal
 from dagrun.journal.postgres.loop_thread import LoopThread
 from dagrun.journal.postgres.statements import Sql
 from dagrun.journal.postgres.writer import PostgresWriter

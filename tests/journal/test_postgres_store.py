@@ -15,13 +15,11 @@ import pytest
 
 import dagrun
 import postgres_server
-from dagrun import ContractError, MissingExtra, Status
-from dagrun.errors import JournalError, JournalFailed, RunHeld
+from dagrun import Durability, PostgresJournal, Status
+from dagrun.errors import ContractError, JournalError, JournalFailed, MissingExtra, RunHeld
 from dagrun.journal import lease
 from dagrun.journal.hash_chain import chained
-from dagrun.journal.postgres.journal import PostgresJournal
 from dagrun.journal.postgres.statements import Sql
-from dagrun.model.journal import Durability
 from dagrun.testing.journal_suite import RUN, add, numbered, take_letters, write
 from folders import HELPERS, python_path
 from postgres_schemas import fresh_schema, say

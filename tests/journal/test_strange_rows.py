@@ -10,7 +10,7 @@ import pytest
 
 import dagrun
 from command_line import Shell, shell
-from dagrun.journal.memory import MemoryJournal
+from dagrun import MemoryJournal
 from dagrun.journal.queue import QueueStatus, QueueTicket, Wanted
 from page_client import Client, page_of
 from postgres_schemas import fresh_database, fresh_schema, say

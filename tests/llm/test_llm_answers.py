@@ -12,10 +12,10 @@ import httpx2
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
+from dagrun import AnthropicModel, OpenAIModel
 from dagrun.errors import ContractError, ModelError, OverCeiling
-from dagrun.llm.anthropic_model import AnthropicModel
-from dagrun.llm.language_model import LanguageModel, Message, Request, Structure, Usage, ask
-from dagrun.llm.openai_model import OpenAIModel
+from dagrun.extend import LanguageModel, Message, Request, Usage
+from dagrun.llm.language_model import Structure, ask
 from dagrun.testing import FakeModelServer, Fault, ModelAnswer
 from model_calls import EVERYBODY, FORM, HELLO, NAME, PLAN, Speaks, chat_page, metered, model_at, said_by
 

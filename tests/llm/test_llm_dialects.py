@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dagrun.errors import ModelError
-from dagrun.llm.language_model import Message, Request, Structure, ask
+from dagrun.extend import Message, Request
+from dagrun.llm.language_model import Structure, ask
 from dagrun.testing import FakeModelServer, Fault, ModelAnswer, RecordedCall
 from model_calls import EVERYBODY, HELLO, PLAN, Speaks, metered, model_at, sse_page
 

@@ -10,9 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
+from dagrun import OpenAIModel
 from dagrun.errors import ModelError
-from dagrun.llm.language_model import LanguageModel, ask
-from dagrun.llm.openai_model import OpenAIModel
+from dagrun.extend import LanguageModel
+from dagrun.llm.language_model import ask
 from dagrun.testing import FakeModelServer, Fault, ModelAnswer
 from dagrun.testing.model_server.script import StatusFault
 from model_calls import EVERYBODY, HELLO, PLAN, Speaks, metered, model_at, said_by, sse_page

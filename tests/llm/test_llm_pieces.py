@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagrun.errors import ContractError
+from dagrun.extend import Usage
 from dagrun.llm.event_stream import MAX_EVENT, SseReader
-from dagrun.llm.language_model import Usage
 from dagrun.llm.prices import Price, PriceTable
 from dagrun.llm.structured_answers import FenceStripper
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dagrun.planners.model_planner import ModelPlanner
+from dagrun import ModelPlanner
 from real_model import prepare as preparing
 from real_model.goals import GOALS, Goal, is_held
 from real_model.measuring import Overheard, Row, measure

@@ -18,28 +18,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from dagrun import (
+    Add,
+    Answer,
+    Consequence,
+    Event,
+    HedgeRule,
+    Plan,
+    Policy,
+    RetryRule,
+    State,
+    Step,
+    Unavailable,
+    Verdict,
+)
 from dagrun.errors import ContractError, RecordRefused, UnknownFormat, ValueRefused
+from dagrun.events import AttemptEnded, AttemptStarted, ModelCharged, RunStarted, Spliced, StepExpanded, StepSettled
 from dagrun.model import event as events
 from dagrun.model.codec.event_codec import RECORDED, decode, encode
 from dagrun.model.codec.type_codecs import Fields
-from dagrun.model.critic import Verdict
-from dagrun.model.event import (
-    AttemptEnded,
-    AttemptStarted,
-    Event,
-    ModelCharged,
-    Opening,
-    RunStarted,
-    Spliced,
-    StepExpanded,
-    StepSettled,
-)
-from dagrun.model.outcome import PROCEED, Decision, Outcome, Recovery, State
-from dagrun.model.patch import Add, Consequence
-from dagrun.model.plan import Plan, RetryRule, Step
-from dagrun.model.policy import HedgeRule, Policy
-from dagrun.model.question import Answer
-from dagrun.model.value import Stored, Unavailable, to_json
+from dagrun.model.event import Opening
+from dagrun.model.outcome import PROCEED, Decision, Outcome, Recovery
+from dagrun.model.value import Stored, to_json
 from dagrun.model.value import decode as decode_value
 from dagrun.model.value import encode as store
 from folders import DATA, python_path

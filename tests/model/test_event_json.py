@@ -11,9 +11,7 @@ import pytest
 
 import dagrun
 from command_line import Shell, shell
-from dagrun import Plan, Policy, Secrets, Step
-from dagrun.journal.memory import MemoryJournal
-from dagrun.model.event import Event
+from dagrun import Event, MemoryJournal, Plan, Policy, Secrets, Step
 from dagrun.model.redaction.event_json import events_schema
 from records import EXAMPLES
 
@@ -43,17 +41,17 @@ def _changed(before: Any, now: Any, place: str = "") -> list[str]:
 
 def test_no_published_event_or_field_has_changed() -> None:
     """Programs of other people read these: a field may come, and none may go or change its type."""
-    assert _changed(_published(), events_schema(dagrun.event_types)) == []
+    assert _changed(_published(), events_schema(dagrun.events.event_types)) == []
 
 
 def test_what_is_new_is_published() -> None:
     """Else nothing would keep it from changing again; run this file to add it."""
-    assert _changed(events_schema(dagrun.event_types), _published()) == []
+    assert _changed(events_schema(dagrun.events.event_types), _published()) == []
 
 
 def test_a_change_is_found() -> None:
     """The comparison itself must not be blind."""
-    now = events_schema(dagrun.event_types)
+    now = events_schema(dagrun.events.event_types)
     del now["$defs"]["Gap"]["properties"]["missed"]
     now["$defs"]["Progress"]["properties"]["message"] = {"type": "integer"}
     now["$defs"]["Progress"]["required"].remove("step")
@@ -69,7 +67,7 @@ def test_a_change_is_found() -> None:
 
 @pytest.mark.parametrize("redact", [True, False], ids=["redacted", "as it is"])
 def test_every_event_fits_its_schema(redact: bool) -> None:
-    schema = events_schema(dagrun.event_types)
+    schema = events_schema(dagrun.events.event_types)
     validator: Any = import_module("jsonschema").Draft202012Validator(schema)  # it has no types
     kinds = set()
 
@@ -85,15 +83,15 @@ def test_every_event_fits_its_schema(redact: bool) -> None:
 
 
 def test_event_types_names_every_class() -> None:
-    assert all(dagrun.event_types[name] is getattr(dagrun, name) for name in dagrun.event_types)
+    assert all(dagrun.events.event_types[name] is getattr(dagrun, name) for name in dagrun.events.event_types)
     assert {
         kind for kind in vars(dagrun.model.event).values() if isinstance(kind, type) and issubclass(kind, Event)
     } == {
         Event,
-        *dagrun.event_types.values(),
+        *dagrun.events.event_types.values(),
     }
     with pytest.raises(TypeError):
-        dagrun.event_types["Own"] = Event  # type: ignore[index]
+        dagrun.events.event_types["Own"] = Event  # type: ignore[index]
 
 
 @dagrun.tool(effect="pure")
@@ -116,7 +114,7 @@ async def test_an_event_tells_no_secret_of_its_run() -> None:
     ) as run:
         seen = [event async for event in run.events()]
     shown = json.dumps([event.to_dict() for event in seen])
-    ended = next(event.to_dict() for event in seen if isinstance(event, dagrun.AttemptEnded))
+    ended = next(event.to_dict() for event in seen if isinstance(event, dagrun.events.AttemptEnded))
 
     assert not any(part in shown for part in (SECRET, TOKEN, MAIL, "hunter2"))
     assert ended["outcome"]["value"]["count"] == 3
@@ -143,11 +141,11 @@ async def test_the_first_event_is_shown_redacted_too() -> None:
 def test_the_command_prints_the_schema(shell: Shell) -> None:
     ended = shell("schema", "events")
 
-    assert json.loads(ended.out) == events_schema(dagrun.event_types)
+    assert json.loads(ended.out) == events_schema(dagrun.events.event_types)
 
 
 if __name__ == "__main__":
-    new = events_schema(dagrun.event_types)
+    new = events_schema(dagrun.events.event_types)
     if PINNED.exists() and (faults := _changed(_published(), new)):
         raise SystemExit(f"published, and changed now: {', '.join(faults)}")
     shapes = ",\n  ".join(f"{json.dumps(name)}: {json.dumps(shape)}" for name, shape in new.pop("$defs").items())

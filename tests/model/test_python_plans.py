@@ -250,9 +250,9 @@ def test_a_plan_brings_its_tools_and_the_host_has_the_last_word() -> None:
     async def other(rows: list[int]) -> int:
         return 0
 
-    with pytest.raises(dagrun.ContractError, match="two tools are called total"):
+    with pytest.raises(dagrun.errors.ContractError, match="two tools are called total"):
         dagrun.check(plan, [other])
-    with pytest.raises(dagrun.ContractError, match="name the tools"):
+    with pytest.raises(dagrun.errors.ContractError, match="name the tools"):
         dagrun.check(Plan.model_validate_json(plan.to_json()))
 
 
@@ -305,13 +305,13 @@ MISTAKES: list[tuple[str, Callable[[], object], str]] = [
 
 @pytest.mark.parametrize(("call", "says"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES])
 def test_a_mistake_says_what_to_do(call: Callable[[], object], says: str) -> None:
-    with pytest.raises(dagrun.ContractError, match=says):
+    with pytest.raises(dagrun.errors.ContractError, match=says):
         call()
 
 
 def test_two_steps_cannot_share_an_id() -> None:
     steps = [total.options(id="a").step([1]), show.options(id="a").step(1)]
-    with pytest.raises(dagrun.ContractError, match="two steps of the plan have the id a"):
+    with pytest.raises(dagrun.errors.ContractError, match="two steps of the plan have the id a"):
         dagrun.plan(steps)
 
 
@@ -326,7 +326,7 @@ def test_a_field_that_does_not_exist_is_an_attribute_error() -> None:
 def test_a_step_that_is_gone_is_named() -> None:
     text = f"{sales.step('Austin')}"
     gc.collect()
-    with pytest.raises(dagrun.ContractError, match="a step that no variable holds"):
+    with pytest.raises(dagrun.errors.ContractError, match="a step that no variable holds"):
         _in_plan(show.step(text))
 
 
@@ -344,9 +344,9 @@ async def test_what_a_result_cannot_give_is_named() -> None:
     broken = fails.step()
     part = show.step({"a": 1})
     result = await dagrun.run(dagrun.plan(failed, broken, part))
-    with pytest.raises(dagrun.ContractError, match=r"result\.steps\['id'\]\.output"):
+    with pytest.raises(dagrun.errors.ContractError, match=r"result\.steps\['id'\]\.output"):
         result["fails"]
-    with pytest.raises(dagrun.ContractError, match="not in the plan that the run began with"):
+    with pytest.raises(dagrun.errors.ContractError, match="not in the plan that the run began with"):
         result[other]
     with pytest.raises(ValueRefused, match="the output of step fails does not fit its type"):
         result[failed]

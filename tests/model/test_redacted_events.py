@@ -12,18 +12,16 @@ from typing import Any, Literal
 
 import pytest
 
+from dagrun import Add, Condition, Consequence, Event, Plan, Policy, Replace, Rewire, State, Status, Step, Unavailable
+from dagrun.events import AttemptEnded, StepExpanded
 from dagrun.model import event as events
 from dagrun.model.codec.event_codec import RECORDED, Marks, decode, encode, marks_of, with_marks
-from dagrun.model.condition import Condition
-from dagrun.model.event import AttemptEnded, Event, Opening, StepExpanded
-from dagrun.model.outcome import PROCEED, UNRECORDED, Outcome, State, Status
-from dagrun.model.patch import Add, Consequence, Replace, Rewire
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import Policy
+from dagrun.model.event import Opening
+from dagrun.model.outcome import PROCEED, UNRECORDED, Outcome
 from dagrun.model.redaction.event_json import NAMES
 from dagrun.model.redaction.records import KEPT_OUT, as_recorded, as_shown
 from dagrun.model.redaction.redactor import HIDDEN, Redactor
-from dagrun.model.value import Stored, Unavailable
+from dagrun.model.value import Stored
 from records import EXAMPLES
 
 MAIL, CARD, IBAN, PHONE = "ann.canary@example.com", "4111 1111 1111 1111", "DE89370400440532013000", "+49 170 1234567"

@@ -15,19 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dagrun
-from dagrun import Brief, Plan, Policy, Question, Step
+from dagrun import Brief, Event, OpenAIModel, Plan, Policy, Question, Secrets, State, Step, Unavailable, llm_tool
 from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import shorten
-from dagrun.llm.openai_model import OpenAIModel
+from dagrun.events import AttemptEnded, Progress
 from dagrun.model.codec.event_codec import decode, encode
-from dagrun.model.event import AttemptEnded, Event, Progress
-from dagrun.model.outcome import State
 from dagrun.model.redaction.logs import RedactingLogger
 from dagrun.model.redaction.records import redacted_record, without_secret_values
 from dagrun.model.redaction.redactor import UNSHOWN, Redactor
-from dagrun.model.secrets.secret import Secrets
-from dagrun.model.value import Unavailable
-from dagrun.model_tools.llm_tool import llm_tool
 from dagrun.testing import FakeModelServer
 from leaky_tools import FORMS, TOOLS, VALUE, WAYS, traces_in
 
@@ -241,7 +236,7 @@ def test_each_form_is_found_within_anything(form: str, around: str) -> None:
 def test_any_text_is_found_in_any_form(value: str, before: str, after: str) -> None:
     try:
         secrets = Secrets({"api": value})
-    except dagrun.ContractError:
+    except dagrun.errors.ContractError:
         return
     for text in (value, json.dumps(value)[1:-1], repr(value)[1:-1], value.encode().hex()):
         assert "[secret:api]" in secrets.replaced_in(before + text + after) or value in "[secret:api]"

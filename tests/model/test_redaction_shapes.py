@@ -7,9 +7,8 @@ import json
 import pytest
 
 import dagrun
-from dagrun import Plan, Policy, Step
+from dagrun import Event, Plan, Policy, Step
 from dagrun.model.codec.event_codec import encode
-from dagrun.model.event import Event
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, HIDDEN
 from dagrun.model.secrets.patterns import Personal, is_secret_name, without_personal, without_tokens
 

@@ -9,9 +9,8 @@ import pytest
 from pydantic import SecretStr
 
 import dagrun
-from dagrun import Brief, ContractError, Plan, PlanRefused, Policy, Step, ToolContext
-from dagrun.model.secrets.secret import Secrets
-from dagrun.model.tool import tool
+from dagrun import Brief, Plan, PlanRefused, Policy, Secrets, Step, ToolContext, tool
+from dagrun.errors import ContractError
 from dagrun.model.toolbox import AnyTool
 from process_tools import gives_a_secret, raises_a_secret, reports_a_secret
 from test_secrets import HANDLE, SECRETS, TOOLS, VALUE, call
@@ -76,7 +75,7 @@ async def test_an_executor_of_the_host_gets_the_handle_as_data_and_the_value_as_
     seen: list[Any] = []
 
     class Elsewhere:
-        async def call(self, call: dagrun.ToolCall) -> object:
+        async def call(self, call: dagrun.extend.ToolCall) -> object:
             seen.append((json.loads(call.data), repr(call.arguments), call.arguments["key"].get_secret_value()))
             return "done"
 
@@ -151,5 +150,5 @@ async def test_a_worker_process_gets_the_value_and_gives_it_away_nowhere(caplog:
 
     assert result.steps["gives_a_secret"].output == VALUE
     assert result.steps["raises_a_secret"].reason.startswith("ValueError: no: [secret:api] (process_tools.py:")
-    assert "at [secret:api]" in [event.message for event in events if isinstance(event, dagrun.Progress)]
+    assert "at [secret:api]" in [event.message for event in events if isinstance(event, dagrun.events.Progress)]
     assert "canary" not in json.dumps(result.as_dict())

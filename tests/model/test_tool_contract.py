@@ -11,8 +11,8 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 import dagrun
+from dagrun import Effect
 from dagrun.errors import ContractError, ValueRefused
-from dagrun.model.effect import Effect
 from dagrun.model.tool import make_tool
 from dagrun.model.value import decode
 

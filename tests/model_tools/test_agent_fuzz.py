@@ -12,7 +12,7 @@ import pytest
 import dagrun
 from agents import answer, call, run
 from dagrun import agent_tool
-from dagrun.llm.language_model import Reply, Request, Usage
+from dagrun.extend import Reply, Request, Usage
 from seeds import choose_seeds
 
 pytestmark = pytest.mark.anyio

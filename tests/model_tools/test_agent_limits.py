@@ -11,21 +11,9 @@ import pytest
 
 import dagrun
 from agents import answer, call, failure_of, run, tokens_of
-from dagrun import (
-    Answer,
-    ContractError,
-    Plan,
-    Policy,
-    State,
-    Step,
-    ToolContext,
-    ToolError,
-    agent_tool,
-    llm_tool,
-)
-from dagrun.errors import ModelError
-from dagrun.llm.language_model import Usage
-from dagrun.model.effect import Effect
+from dagrun import Answer, Effect, Plan, Policy, State, Step, ToolContext, ToolError, agent_tool, llm_tool
+from dagrun.errors import ContractError, ModelError
+from dagrun.extend import Usage
 from dagrun.model.tool import make_tool
 from persons import Person
 from scripted_model import Said, ScriptedModel

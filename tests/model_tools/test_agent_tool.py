@@ -10,18 +10,11 @@ from typing_extensions import TypedDict
 
 import dagrun
 from agents import answer, call, failure_of, run
-from dagrun import (
-    ContractError,
-    Plan,
-    State,
-    Step,
-    ToolError,
-    agent_tool,
-)
-from dagrun.errors import ModelError
-from dagrun.model.event import Progress
+from dagrun import Plan, State, Step, Toolbox, ToolError, agent_tool
+from dagrun.errors import ContractError, ModelError
+from dagrun.events import Progress
 from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool, Toolbox
+from dagrun.model.toolbox import AnyTool
 from dagrun.model_tools.agent_turns import Turns
 from places import unplaced
 from scripted_model import Said, ScriptedModel

@@ -10,16 +10,15 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 import dagrun
-from dagrun import ContractError, Plan, Policy, State, Step, llm_tool
+from dagrun import Plan, Policy, RunResult, State, Step, StepResult, llm_tool
 from dagrun.decide.classify import classify
-from dagrun.errors import ModelError, OverCeiling
-from dagrun.llm.language_model import Message, Request, Usage
+from dagrun.errors import ContractError, ModelError, OverCeiling
+from dagrun.extend import Message, Request, Usage
 from dagrun.llm.structured_answers import told
 from dagrun.model.outcome import ErrorKind
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.usage import METER
-from dagrun.runtime.result import RunResult, StepResult
 from scripted_model import Said, ScriptedModel
 from small_tools import near, toolset
 

@@ -9,10 +9,8 @@ import pytest
 
 import dagrun
 from agents import answer, call
-from dagrun import Plan, Policy, RubricCritic, Status, Step, agent_tool, llm_tool
-from dagrun.llm.anthropic_model import AnthropicModel
-from dagrun.llm.language_model import LanguageModel
-from dagrun.llm.openai_model import OpenAIModel
+from dagrun import AnthropicModel, OpenAIModel, Plan, Policy, RubricCritic, Status, Step, agent_tool, llm_tool
+from dagrun.extend import LanguageModel
 from dagrun.testing import FakeModelServer, Fault, ModelAnswer
 from dagrun.testing.model_server.script import Act
 from model_clients import DROPS_GENERATORS

@@ -4,16 +4,9 @@ import pytest
 from rich.cells import cell_len
 
 import dagrun
-from dagrun.model.event import (
-    AttemptEnded,
-    AttemptStarted,
-    DraftEnded,
-    DraftStarted,
-    PlannerCalled,
-    Spliced,
-)
-from dagrun.model.outcome import Decision, Outcome, Recovery, State
-from dagrun.model.patch import Consequence
+from dagrun import Consequence, State
+from dagrun.events import AttemptEnded, AttemptStarted, DraftEnded, DraftStarted, PlannerCalled, Spliced
+from dagrun.model.outcome import Decision, Outcome, Recovery
 from dagrun.model.usage import ModelUse
 from dagrun.observe.progress import ProgressTable, spending_words, summarise
 from dagrun.testing import run_virtual

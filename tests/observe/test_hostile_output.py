@@ -22,7 +22,7 @@ from command_line import TOOLS, Shell, finished, on_terminal, shell
 from dagrun.cli.terminal.display import BURST, MAX_LINE, RATE, RateLimiter, guarded
 from dagrun.cli.terminal.live_table import LiveTable
 from dagrun.cli.terminal.text import Data, columns, printable, to_json
-from dagrun.model.event import Progress, RunStarted
+from dagrun.events import Progress, RunStarted
 from dagrun.observe.progress import ProgressTable
 
 __all__ = ["shell"]
@@ -128,7 +128,7 @@ def test_no_text_steers(text: str) -> None:
 def test_no_text_steers_the_live_table(text: str) -> None:
     table = ProgressTable()
     table.on_event(RunStarted(1, 0.0, "run", 1, text, 0.0))
-    from dagrun.model.event import AttemptStarted
+    from dagrun.events import AttemptStarted
 
     table.on_event(AttemptStarted(2, 0.0, "s", 1, "tool"))
     table.on_event(Progress(3, 0.0, "s", None, text))

@@ -16,11 +16,10 @@ import dagrun
 from crash_cases import make_case
 from crash_process import RUN, Process
 from crash_world import World
-from dagrun import Patch, Plan, Policy, Rewire, Step, ToolContext, tool
+from dagrun import Event, Patch, Plan, Policy, Rewire, Step, ToolContext, tool
 from dagrun.api.replaying import replayed
 from dagrun.graph.fold import fold
 from dagrun.model.codec.event_codec import decode
-from dagrun.model.event import Event
 from dagrun.observe.view import steps
 from dagrun.observe.view.live_view import LiveView
 from dagrun.observe.view.waits import Waits

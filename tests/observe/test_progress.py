@@ -10,19 +10,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import dagrun
+from dagrun import Event, State, Status, ToolError
 from dagrun.cli.terminal.live_table import LiveTable
-from dagrun.errors import ToolError
-from dagrun.model.event import (
-    AttemptEnded,
-    AttemptStarted,
-    Event,
-    Progress,
-    RunEnded,
-    RunStarted,
-    StepExpanded,
-    StepSettled,
-)
-from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery, State, Status
+from dagrun.events import AttemptEnded, AttemptStarted, Progress, RunEnded, RunStarted, StepExpanded, StepSettled
+from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
 from dagrun.observe.progress import KEEP, ProgressTable, count_recoveries, summarise
 from dagrun.testing import run_virtual
 from graphs import make_graph, work

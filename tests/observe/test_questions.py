@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagrun import Answer, Asked, Question
 from dagrun.errors import visible
-from dagrun.model.question import Answer, Asked, Question
 from dagrun.observe.line_breaks import BAR, cells, wrap
 from dagrun.observe.question_text import MARK, MAX_LINES, BadAnswer, lay_out, read_value
 from typist import ask

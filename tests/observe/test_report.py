@@ -13,8 +13,8 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Plan, Step, tool
-from dagrun.errors import ContractError, Problem
+from dagrun import Plan, Problem, Step, tool
+from dagrun.errors import ContractError
 from dagrun.observe.report.report import FORMS, ReportStyle, form_of, make_report
 from dagrun.observe.report.sections import open_questions
 from dagrun.observe.view.document import plan_view, view_of

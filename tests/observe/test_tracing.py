@@ -362,7 +362,7 @@ async def test_a_run_is_below_the_span_of_its_caller_and_a_host_executor_gets_he
     seen: list[Any] = []
 
     class Elsewhere:
-        async def call(self, call: dagrun.ToolCall) -> object:
+        async def call(self, call: dagrun.extend.ToolCall) -> object:
             seen.append(dict(call.headers or {}))
             return 1
 
@@ -745,7 +745,7 @@ def test_the_names_are_those_that_were_published() -> None:
 
 
 def test_wrong_use_is_refused() -> None:
-    with pytest.raises(dagrun.ContractError, match="workflow is a name"):
+    with pytest.raises(dagrun.errors.ContractError, match="workflow is a name"):
         dagrun.Tracing(workflow="")
     assert trace.get_current_span().get_span_context().is_valid is False
     assert repr(dagrun.Tracing(workflow="w", capture_content=True)) == "<Tracing w, with content>"

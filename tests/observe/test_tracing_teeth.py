@@ -11,14 +11,15 @@ import pytest
 from opentelemetry.context import get_current
 
 import test_tracing
+from dagrun import Tracing
 from dagrun.api import engine, retrying
 from dagrun.api.record_opening import traceparent_of
-from dagrun.model.event import AttemptEnded, QuestionAnswered
+from dagrun.events import AttemptEnded, QuestionAnswered
 from dagrun.model.outcome import Recovery
 from dagrun.model.value import encode_plain
 from dagrun.observe import tracing
 from dagrun.observe.semconv import Instruments
-from dagrun.observe.tracing import Tracing, _RunSpans
+from dagrun.observe.tracing import _RunSpans
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

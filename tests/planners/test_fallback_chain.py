@@ -16,22 +16,16 @@ from dagrun import (
     Add,
     Answer,
     Brief,
-    CannotPlan,
-    ContractError,
     EnsemblePlanner,
+    Event,
     FallbackChain,
     FallbackPlanner,
-    HandedOn,
-    HandOn,
     MemoryJournal,
     ModelChooser,
-    ModelError,
     ModelPlanner,
-    OverCeiling,
     Patch,
     PersonPlanner,
     Plan,
-    PlannerCalled,
     PlanRefused,
     Policy,
     Problem,
@@ -45,7 +39,9 @@ from dagrun import (
     StepwisePlanner,
     ToolError,
 )
-from dagrun.model.event import Event
+from dagrun.errors import CannotPlan, ContractError, ModelError, OverCeiling
+from dagrun.events import HandedOn, PlannerCalled
+from dagrun.extend import HandOn
 from dagrun.observe.narrative import chronicle
 from persons import Person
 from replans import Thinker

@@ -10,7 +10,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 import dagrun
 from dagrun import ModelPlanner, Question, Status
-from dagrun.llm.language_model import LanguageModel, Structure
+from dagrun.extend import LanguageModel
+from dagrun.llm.language_model import Structure
 from dagrun.planners.answers.plan_schemas import toolset_schema
 from dagrun.planners.prompt_examples import Dialect
 from dagrun.testing import FakeModelServer, ModelAnswer

@@ -12,9 +12,6 @@ import pytest
 
 from dagrun import (
     Brief,
-    CannotPlan,
-    ContractError,
-    ModelError,
     ModelPlanner,
     Plan,
     PlanLimits,
@@ -29,7 +26,8 @@ from dagrun import (
     TriggerKind,
 )
 from dagrun.checks.check_plan import check_plan
-from dagrun.llm.language_model import Reply, Usage
+from dagrun.errors import CannotPlan, ContractError, ModelError
+from dagrun.extend import Reply, Usage
 from dagrun.planners.answers.plan_schemas import PlanForm, toolset_schema
 from dagrun.planners.prompt_examples import Dialect
 from scripted_model import Said, ScriptedModel

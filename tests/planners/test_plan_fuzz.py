@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import DraftEnded, EnsemblePlanner, ModelPlanner, Planner, Policy, Status, Toolbox
-from dagrun.model.event import AttemptStarted, Event, ReplanEnded
-from dagrun.model.tool import Tool
+from dagrun import EnsemblePlanner, Event, ModelPlanner, Planner, Policy, Status, Tool, Toolbox
+from dagrun.events import AttemptStarted, DraftEnded, ReplanEnded
 from dagrun.testing import StandIn, run_virtual
 from goals import GOALS, WORLD, Goal
 from model_answers import DAMAGES

@@ -12,7 +12,6 @@ import dagrun
 from dagrun import (
     Effect,
     EnsemblePlanner,
-    ModelError,
     ModelPlanner,
     Planner,
     Policy,
@@ -25,6 +24,7 @@ from dagrun import (
     ToolContext,
     ToolError,
 )
+from dagrun.errors import ModelError
 from dagrun.model.tool import make_tool
 from dagrun.planners.answers.model_answers import read_answer, read_next_step
 from dagrun.planners.prompt_examples import (

@@ -11,9 +11,7 @@ import pytest
 
 from dagrun import (
     Brief,
-    ContractError,
     DagrunError,
-    NoRoute,
     Patch,
     Plan,
     Planner,
@@ -25,6 +23,7 @@ from dagrun import (
     Trigger,
     TriggerKind,
 )
+from dagrun.errors import ContractError, NoRoute
 from dagrun.planners.static import MAX_KEPT
 
 pytestmark = pytest.mark.anyio

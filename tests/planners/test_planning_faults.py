@@ -128,7 +128,7 @@ async def test_cancelling_a_run_closes_the_connection(api: str) -> None:
     async with FakeModelServer([slow]) as server:
         async with dagrun.start(goal=GOAL, planner=planner_for(server, api), tools=TOOLS) as run:
             async for event in run.events():
-                if isinstance(event, dagrun.Spliced):
+                if isinstance(event, dagrun.events.Spliced):
                     run.cancel()
             result = await run.result()
         assert await anyio.to_thread.run_sync(server.wait_until_closed, server.calls[0], 5)

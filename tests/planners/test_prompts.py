@@ -16,8 +16,8 @@ from checking import waiting_for
 from dagrun import Brief, Problem, Refusal, State, Step, StepView, Toolbox, Trigger, TriggerKind
 from dagrun.checks.check_plan import check_plan
 from dagrun.errors import CannotPlan, ContractError
+from dagrun.extend import Form, Message, Request
 from dagrun.llm.api_format import ApiRequest
-from dagrun.llm.language_model import Form, Message, Request
 from dagrun.model.tool import make_tool
 from dagrun.planners.answers.plan_schemas import toolset_schema
 from dagrun.planners.answers.plan_stream import PlanReader

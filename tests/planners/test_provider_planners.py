@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import AnthropicPlanner, ContractError, ModelPlanner, OpenAIPlanner, Status
-from dagrun.llm.anthropic_model import AnthropicModel
-from dagrun.llm.openai_model import OpenAIModel
+from dagrun import AnthropicModel, AnthropicPlanner, ModelPlanner, OpenAIModel, OpenAIPlanner, Status
+from dagrun.errors import ContractError
 from dagrun.planners.provider_planners import MODEL_VARIABLE
 from dagrun.testing import FakeModelServer, ModelAnswer
 from goals import GOALS, WORLD
@@ -95,7 +94,7 @@ async def test_a_hosted_planner_plans(planner: Any, monkeypatch: pytest.MonkeyPa
         result = await dagrun.run(goal=GOALS[0].goal, planner=planner("any-model"), tools=WORLD, on_event=events.append)
 
     assert (result.status, result.output) == (Status.SUCCEEDED, GOALS[0].gives)
-    assert [event.tokens for event in events if isinstance(event, dagrun.PlannerCalled)] == [100]
+    assert [event.tokens for event in events if isinstance(event, dagrun.events.PlannerCalled)] == [100]
 
 
 @pytest.mark.real_time

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import dagrun
 from dagrun import ModelPlanner, OpenAIPlanner, PlanRefused, Status, Step
-from dagrun.model.event import DraftEnded, ModelReserved, PlannerCalled, ReplanEnded
+from dagrun.events import DraftEnded, ModelReserved, PlannerCalled, ReplanEnded
 from dagrun.planners.answers.plan_schemas import toolset_schema
 from dagrun.planners.repetition_guard import MAX_BLANKS, MAX_SAME, RunawaySteps, RunawayText
 from dagrun.testing import FakeModelServer, ModelAnswer

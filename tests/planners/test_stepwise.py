@@ -10,9 +10,7 @@ import pytest
 import dagrun
 from dagrun import (
     Brief,
-    CannotPlan,
     Condition,
-    ContractError,
     Patch,
     PlanRefused,
     Problem,
@@ -24,6 +22,7 @@ from dagrun import (
     Trigger,
     TriggerKind,
 )
+from dagrun.errors import CannotPlan, ContractError
 from dagrun.planners.answers.plan_schemas import next_step_schema
 from persons import Person
 from scripted_model import Said, ScriptedModel
@@ -264,7 +263,9 @@ async def test_the_plan_on_the_scratchpad_is_shown_rewritten_and_on_record() -> 
     assert result.status is dagrun.Status.SUCCEEDED
     assert "plan" not in blocks(model.prompts[0])
     assert [blocks(prompt)["plan"] for prompt in model.prompts[1:]] == [["load b", "join"], ["join"], ["check", "mail"]]
-    notes = [json.loads(event.notes) for event in events if isinstance(event, dagrun.PlannerCalled) and event.notes]
+    notes = [
+        json.loads(event.notes) for event in events if isinstance(event, dagrun.events.PlannerCalled) and event.notes
+    ]
     assert [note["plan"] for note in notes] == [["load b", "join"], ["join"], ["check", "mail"], []]
     past = await dagrun.replay("r", journal=journal)
     assert json.loads(past.graph.planner_notes) == notes[-1]

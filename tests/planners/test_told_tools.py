@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import Brief, CannotPlan, Engine, Policy
-from dagrun.decide.durations import Durations
+from dagrun import Brief, Engine, Policy
+from dagrun.errors import CannotPlan
+from dagrun.extend import Durations
 from dagrun.planners.prompts import prompt_for
 from test_prompts import blocks
 

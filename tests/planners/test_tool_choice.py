@@ -11,9 +11,7 @@ import pytest
 
 import dagrun
 from dagrun import (
-    ContractError,
     ModelChooser,
-    ModelError,
     ModelPlanner,
     Problem,
     Refusal,
@@ -25,7 +23,8 @@ from dagrun import (
     Toolbox,
     ToolPicker,
 )
-from dagrun.model.event import PlannerCalled
+from dagrun.errors import ContractError, ModelError
+from dagrun.events import PlannerCalled
 from dagrun.model.tool import make_tool
 from dagrun.planners.answers.plan_schemas import toolset_schema
 from dagrun.planners.prompt_texts import Wording

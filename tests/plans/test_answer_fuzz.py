@@ -10,9 +10,7 @@ from functools import partial
 import pytest
 
 from checking import TOOLBOX
-from dagrun.errors import PlanRefused
-from dagrun.model.patch import Patch
-from dagrun.model.plan import Plan
+from dagrun import Patch, Plan, PlanRefused
 from dagrun.planners.answers.model_answers import NextStepAnswer, read_answer, read_next_step
 from judged_answers import LIMITS, MUTANTS, broken_rules, end_of, make_reader, read
 from model_answers import FORMS, random_answer

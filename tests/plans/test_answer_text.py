@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 
 from checking import TOOLBOX, places
-from dagrun.errors import CannotPlan, PlanRefused
-from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import PlanLimits
+from dagrun import Add, Drop, Patch, Plan, PlanLimits, PlanRefused, Replace, Rewire, Step, read_plan
+from dagrun.errors import CannotPlan
 from dagrun.planners.answers.model_answers import NextStepAnswer, read_answer, read_next_step
-from dagrun.plans.read_plan import read_plan
 
 ADD = {"id": "n", "tool": "add", "args": {"a": 1, "b": None}}
 STEP = Step(id="n", tool="add", args={"a": 1})

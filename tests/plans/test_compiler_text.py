@@ -15,16 +15,11 @@ from hypothesis import strategies as st
 
 from checking import TOOLBOX, refusal, refused
 from command_line import Shell, shell
+from dagrun import Plan, PlanLimits, PlanRefused, Toolbox, read_plan, tool
 from dagrun.checks.check_plan import check_plan
-from dagrun.errors import PlanRefused
-from dagrun.model.plan import Plan
-from dagrun.model.policy import PlanLimits
 from dagrun.model.reference import compile_template
-from dagrun.model.tool import tool
-from dagrun.model.toolbox import Toolbox
 from dagrun.planners.answers.call_syntax import MAX_LINE
 from dagrun.planners.answers.plan_stream import PlanReader
-from dagrun.plans.read_plan import read_plan
 from judged_answers import end_of
 
 __all__ = ["shell"]

@@ -10,11 +10,8 @@ import pytest
 from pydantic import Field
 
 from checking import places, refusal, refused, waiting_for
+from dagrun import PlanRefused, Toolbox, read_plan, tool
 from dagrun.checks.check_plan import check_plan
-from dagrun.errors import PlanRefused
-from dagrun.model.tool import tool
-from dagrun.model.toolbox import Toolbox
-from dagrun.plans.read_plan import read_plan
 from folders import DATA
 
 Q4 = DATA / "q4_plan.json"

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from dagrun.model.outcome import State
-from dagrun.model.plan import Plan, Step
+from dagrun import Plan, State, Step
 from dagrun.plans.drawing import MAX_INDENT, MAX_MERMAID_EDGES, MAX_MERMAID_TEXT, draw_dot, draw_mermaid, draw_tree
 
 HOSTILE = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dagrun
-from dagrun.runtime.result import RunResult
+from dagrun import RunResult
 from folders import DATA
 
 pytestmark = pytest.mark.real_time

@@ -12,10 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checking import TOOLBOX, refusal, refused
-from dagrun.errors import PlanRefused
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import PlanLimits
-from dagrun.plans.read_plan import read_plan
+from dagrun import Plan, PlanLimits, PlanRefused, Step, read_plan
 
 PLAN: dict[str, Any] = {
     "goal": "Count the rows",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dagrun.errors import PlanRefused
-from dagrun.plans.read_plan import read_plan
+from dagrun import PlanRefused, read_plan
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dagrun.errors import PlanRefused
+from dagrun import PlanRefused
 from dagrun.planners.answers.json_stream import ClosedPart, Element, Field, JsonScanner
 
 PLAN = json.dumps({"goal": 'a "{[', "steps": [{"id": "a", "args": {"x": [{"y": "}\\"}]}}, {"id": "b"}], "output": 1.5})

@@ -11,13 +11,10 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from checking import TOOLBOX, TOOLS, refusal
+from dagrun import Condition, PlanRefused, Toolbox, read_plan
 from dagrun.checks.check_plan import check_plan
-from dagrun.errors import PlanRefused
-from dagrun.model.condition import Condition
-from dagrun.model.toolbox import Toolbox
 from dagrun.planners.answers.model_answers import read_answer, read_next_step
 from dagrun.planners.answers.plan_schemas import next_step_schema, patch_schema, plan_schema, toolset_schema
-from dagrun.plans.read_plan import read_plan
 
 PLAN = plan_schema()
 STRICT = toolset_schema(TOOLBOX)

@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checking import TOOLBOX, places
-from dagrun.errors import CannotPlan, PlanRefused
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import PlanLimits
+from dagrun import Plan, PlanLimits, PlanRefused, Step, read_plan
+from dagrun.errors import CannotPlan
 from dagrun.planners.answers.plan_stream import Dialect, PlanReader
-from dagrun.plans.read_plan import read_plan
 from judged_answers import end_of
 
 ADD: dict[str, Any] = {"id": "a", "tool": "add", "args": {"a": 1}}

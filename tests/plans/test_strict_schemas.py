@@ -13,10 +13,10 @@ from pydantic import BaseModel, Field, TypeAdapter
 from typing_extensions import TypedDict
 
 import dagrun
-from dagrun.llm.language_model import Form, Request
+from dagrun import Toolbox
+from dagrun.extend import Form, Request
 from dagrun.llm.strict_answers import restored
 from dagrun.llm.strict_schemas import count_unions, strict_schema, with_null, with_reference
-from dagrun.model.toolbox import Toolbox
 from dagrun.planners.answers.plan_schemas import next_step_schema, patch_schema, toolset_schema
 from dagrun.testing import FakeModelServer, ModelAnswer
 from dagrun.testing.model_server.schema_rules import MAX_UNIONS, schema_faults
@@ -178,7 +178,7 @@ async def test_anthropic_gets_a_tool_where_its_schemas_may_not_have_so_many_unio
     fields = {f"f{n}": {"anyOf": [{"type": "string"}, {"type": "null"}]} for n in range(count)}
     schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
     request = Request(
-        system="", messages=(dagrun.Message("user", "x"),), form=Form("f", "F.", schema), max_output_tokens=9
+        system="", messages=(dagrun.extend.Message("user", "x"),), form=Form("f", "F.", schema), max_output_tokens=9
     )
 
     async with (
@@ -219,7 +219,7 @@ def test_the_rules_of_providers_are_kept_by_the_fake_server(spoil: dict[str, Any
 async def test_a_strict_server_refuses_a_schema_that_providers_refuse(is_strict: bool) -> None:
     schema = {"type": "object", "properties": {}, "additionalProperties": True}
     request = Request(
-        system="", messages=(dagrun.Message("user", "x"),), form=Form("f", "", schema), max_output_tokens=9
+        system="", messages=(dagrun.extend.Message("user", "x"),), form=Form("f", "", schema), max_output_tokens=9
     )
 
     async with (

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checking import refusal, refused
-from dagrun.model.policy import PlanLimits
+from dagrun import PlanLimits, read_plan
 from dagrun.plans import yaml_reader
-from dagrun.plans.read_plan import read_plan
 from dagrun.plans.yaml_reader import parse_yaml
 
 STEP = "steps:\n- id: a\n  tool: t\n  args:\n    x: {value}\n"

@@ -10,7 +10,7 @@ import pytest
 import dagrun
 from dagrun import Answer, Event, MemoryJournal, Plan, State, Status, Step, ToolContext
 from dagrun.errors import ContractError, JournalFailed, ValueRefused
-from dagrun.model.event import RunSuspended
+from dagrun.events import RunSuspended
 from replans import nap
 from small_tools import toolset
 

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 import dagrun
+from dagrun import PlanRefused
 from dagrun.api.checking import steps_to_check
-from dagrun.errors import PlanRefused
 from dagrun.runtime.backend import MANY_STEPS, off_loop
 
 BIG = MANY_STEPS + 500

@@ -28,8 +28,8 @@ from dagrun import (
     Status,
     Step,
     ToolContext,
+    Verdict,
 )
-from dagrun.model.critic import Verdict
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
 from hedge_tools import known

@@ -8,19 +8,8 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import (
-    Answer,
-    ContractError,
-    MemoryJournal,
-    ModelPlanner,
-    Plan,
-    Policy,
-    RuleCritic,
-    Status,
-    Step,
-    ToolContext,
-    ToolError,
-)
+from dagrun import Answer, MemoryJournal, ModelPlanner, Plan, Policy, RuleCritic, Status, Step, ToolContext, ToolError
+from dagrun.errors import ContractError
 from persons import Person
 from scripted_model import Said, ScriptedModel
 from small_tools import AT_ONCE, ONCE, near, scripted, states

@@ -9,11 +9,8 @@ import pytest
 
 import dagrun
 from dagrun import (
-    SOURCES,
     AgreementCritic,
     Answer,
-    ConfidenceReported,
-    ContractError,
     MemoryJournal,
     ModelPlanner,
     Patch,
@@ -30,6 +27,9 @@ from dagrun import (
     TriggerKind,
     Verdict,
 )
+from dagrun.errors import ContractError
+from dagrun.events import ConfidenceReported
+from dagrun.extend import SOURCES
 from dagrun.model.outcome import Outcome
 from dagrun.observe.narrative import chronicle
 from persons import Person

@@ -12,11 +12,10 @@ from typing import Any, Final
 import pytest
 
 import dagrun
-from dagrun import MemoryJournal, ModelPlanner, Plan, Policy, RubricCritic, RunFailed, Step, ToolError, Verdict
+from dagrun import Event, MemoryJournal, ModelPlanner, Plan, Policy, RubricCritic, RunFailed, Step, ToolError, Verdict
 from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import ModelError
 from dagrun.model.codec.event_codec import encode
-from dagrun.model.event import Event
 from dagrun.model.redaction.redactor import Redactor
 from dagrun.observe.narrative import answers, chronicle
 from process_tools import raises_a_secret

@@ -30,9 +30,9 @@ from dagrun import (
     ToolError,
 )
 from dagrun.errors import CannotResume, RunExists, RunHeld, RunNotFound
+from dagrun.events import RunEnded, RunReopened, RunResumed, RunSuspended
+from dagrun.extend import Journal, RunLog
 from dagrun.model.codec.event_codec import decode
-from dagrun.model.event import RunEnded, RunReopened, RunResumed, RunSuspended
-from dagrun.model.journal import Journal, RunLog
 from dagrun.runtime import run_parts
 from dagrun.runtime.backend import clock
 from dagrun.runtime.record.record import EventLog
@@ -221,7 +221,7 @@ class TellsAfterTheEnd(EventLog):
 def test_what_is_told_after_the_end_would_be_found(options: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the two tests above would be blind."""
     monkeypatch.setattr(EventLog, "_close", TellsAfterTheEnd._close)
-    with pytest.raises((AssertionError, dagrun.JournalDamaged)):
+    with pytest.raises((AssertionError, dagrun.errors.JournalDamaged)):
         sweep(Whole, "suspend", "asyncio", options)
 
 

@@ -10,10 +10,9 @@ from typing import Any
 import anyio
 import pytest
 
-from dagrun.api.replaying import replay
-from dagrun.journal.sqlite.journal import SQLiteJournal
+from dagrun import SQLiteJournal, replay
+from dagrun.events import AttemptEnded, AttemptStarted, RunEnded, RunStarted
 from dagrun.model.codec.event_codec import events_of
-from dagrun.model.event import AttemptEnded, AttemptStarted, RunEnded, RunStarted
 from kill_child import RUN, Outside
 from kill_server import Server, serving
 from seeds import NIGHT

@@ -20,10 +20,9 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import dagrun
 from agents import answer, call
-from dagrun import Answer, Budget, ContractError, MemoryJournal, Plan, Step, ToolContext, ToolError, agent_tool
-from dagrun.errors import OverCeiling
-from dagrun.model.critic import SOURCES
-from dagrun.model.planner import Brief
+from dagrun import Answer, Brief, Budget, MemoryJournal, Plan, Step, ToolContext, ToolError, agent_tool
+from dagrun.errors import ContractError, OverCeiling
+from dagrun.extend import SOURCES
 from dagrun.model.question import ASK_PERSON
 from dagrun.model.tool import make_tool
 from dagrun.model.tracing import TRACER
@@ -171,7 +170,7 @@ async def _planner(leave: Leave) -> None:
 async def _critic(leave: Leave) -> None:
     async def judge() -> dagrun.Verdict:
         leave()
-        dagrun.SOURCES.get()
+        dagrun.extend.SOURCES.get()
         return dagrun.Verdict("pass")
 
     await run([nap("a", 1.0), nap("b", 2.0, "a")], None, critics=[Judge(judge, step="b")])

@@ -15,11 +15,11 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Condition, Drop, Patch, Plan, Policy, Replace, SpliceRefused, Step, ToolError
+from dagrun import Condition, Drop, Patch, Plan, Policy, Replace, Step, Toolbox, ToolError
 from dagrun.checks.check_plan import check_plan
 from dagrun.checks.waves import in_waves
+from dagrun.errors import SpliceRefused
 from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import Toolbox
 from dagrun.testing import run_virtual
 from seeds import choose_seeds
 

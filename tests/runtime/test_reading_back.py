@@ -6,7 +6,7 @@ import pytest
 
 import dagrun
 from dagrun import Add, Answer, CountCritic, MemoryJournal, Patch, Plan, Policy, Status, Step, ToolContext
-from dagrun.model.event import AttemptEnded, QuestionAnswered, QuestionAsked, Reviewed, RunStarted, Spliced
+from dagrun.events import AttemptEnded, QuestionAnswered, QuestionAsked, Reviewed, RunStarted, Spliced
 
 pytestmark = pytest.mark.anyio
 

@@ -15,14 +15,11 @@ from dagrun import (
     Answer,
     ApprovalRule,
     Brief,
-    CannotResume,
-    Journal,
     MemoryJournal,
     Patch,
     Plan,
     PlanRefused,
     Policy,
-    QuestionAsked,
     Replace,
     Run,
     RunResult,
@@ -32,12 +29,14 @@ from dagrun import (
     Toolbox,
     ToolContext,
     ToolError,
-    WrongRecordKey,
+    Unavailable,
 )
+from dagrun.errors import CannotResume, WrongRecordKey
+from dagrun.events import QuestionAsked
+from dagrun.extend import Journal
 from dagrun.model.codec.event_codec import marks_of
 from dagrun.model.redaction.records import as_recorded
 from dagrun.model.secrets.patterns import Personal
-from dagrun.model.value import Unavailable
 from dagrun.runtime.record import recorder
 
 pytestmark = pytest.mark.anyio
@@ -525,7 +524,7 @@ async def test_a_malformed_key_is_refused_before_anything_is_recorded(key: str) 
     journal = MemoryJournal()
     world = World()
 
-    with pytest.raises(dagrun.ContractError, match="record_key"):
+    with pytest.raises(dagrun.errors.ContractError, match="record_key"):
         await dagrun.run(mailing(), tools=world.tools, policy=POLICY, journal=journal, run_id="one", record_key=key)
 
     assert await journal.runs() == []
@@ -534,12 +533,12 @@ async def test_a_malformed_key_is_refused_before_anything_is_recorded(key: str) 
 async def test_the_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.fernet", None)
 
-    with pytest.raises(dagrun.MissingExtra, match=r"dagrun-engine\[encrypt\]"):
+    with pytest.raises(dagrun.errors.MissingExtra, match=r"dagrun-engine\[encrypt\]"):
         await dagrun.run(mailing(), tools=World().tools, policy=POLICY, journal=MemoryJournal(), record_key=KEY)
 
 
 async def test_a_key_without_a_journal_is_refused() -> None:
-    with pytest.raises(dagrun.ContractError, match="journal"):
+    with pytest.raises(dagrun.errors.ContractError, match="journal"):
         await dagrun.run(mailing(), tools=World().tools, policy=POLICY, record_key=KEY)
 
 

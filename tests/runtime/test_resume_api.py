@@ -34,9 +34,10 @@ from dagrun.errors import (
     RunHeld,
     RunNotFound,
 )
+from dagrun.events import AttemptStarted, RunEnded, RunResumed, RunStarted, RunSuspended, StepSettled
 from dagrun.journal.memory import MemoryRunLog
 from dagrun.model.codec.event_codec import decode
-from dagrun.model.event import AttemptStarted, Opening, RunEnded, RunResumed, RunStarted, RunSuspended, StepSettled
+from dagrun.model.event import Opening
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
 from judges import Judge

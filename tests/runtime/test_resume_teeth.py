@@ -14,10 +14,9 @@ from crash_cases import Case, make_case
 from crash_process import RUN, Instant, Process, letter_to
 from crash_world import World
 from crashing import crash_everywhere
+from dagrun import Plan, Policy, Step
 from dagrun.api.replaying import replayed
 from dagrun.model.codec.event_codec import decode
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import Policy
 from dagrun.testing import run_virtual
 from resume_mutants import MUTANTS, RARE
 from simulation import replaced

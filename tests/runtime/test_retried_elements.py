@@ -13,22 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dagrun
-from dagrun import (
-    Journal,
-    MemoryJournal,
-    Plan,
-    RunResult,
-    SQLiteJournal,
-    Status,
-    Step,
-    ToolContext,
-)
+from dagrun import MemoryJournal, Plan, RunResult, SQLiteJournal, State, Status, Step, ToolContext, Unavailable
 from dagrun.errors import CannotResume
+from dagrun.events import RunStarted, StepExpanded, StepSettled
+from dagrun.extend import Journal
 from dagrun.model.codec.event_codec import decode
-from dagrun.model.event import RunStarted, StepExpanded, StepSettled
-from dagrun.model.outcome import State
 from dagrun.model.toolbox import AnyTool
-from dagrun.model.value import Unavailable
 from dagrun.testing import run_virtual
 from replans import Thinker, instead
 
@@ -319,7 +309,7 @@ async def test_a_planner_cannot_replace_a_for_each_whose_elements_took_effect() 
 
     swap = dagrun.Patch(edits=[dagrun.Replace(id="a", step=each("b", "f", [1, 2]))])
     async with dagrun.retry("run", journal=journal, tools=world.tools, new_id="again") as running:
-        with pytest.raises(dagrun.SpliceRefused, match="DR418"):
+        with pytest.raises(dagrun.errors.SpliceRefused, match="DR418"):
             await running.splice(swap)
         await running.result()
 

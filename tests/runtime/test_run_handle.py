@@ -10,21 +10,11 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Condition, Plan, Policy, State, Status, Step, ToolContext
+from dagrun import Condition, Event, Plan, PlanRefused, Policy, Run, State, Status, Step, ToolContext
 from dagrun.cli.terminal.event_lines import as_dict
-from dagrun.errors import ContractError, PlanRefused, StepNotFound
-from dagrun.model.event import (
-    AttemptEnded,
-    AttemptStarted,
-    Event,
-    Gap,
-    Progress,
-    RunEnded,
-    RunStarted,
-    StepSettled,
-)
+from dagrun.errors import ContractError, StepNotFound
+from dagrun.events import AttemptEnded, AttemptStarted, Gap, Progress, RunEnded, RunStarted, StepSettled
 from dagrun.model.tool import make_tool
-from dagrun.runtime.run import Run
 from dagrun.runtime.stop_scope import LAST_SECONDS
 from replans import Thinker
 from small_tools import near, run, states, toolset

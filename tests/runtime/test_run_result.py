@@ -13,8 +13,8 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Plan, Policy, Step
-from dagrun.errors import ContractError, PlanRefused, RunFailed, ValueRefused
+from dagrun import Plan, PlanRefused, Policy, RunFailed, Step
+from dagrun.errors import ContractError, ValueRefused
 from dagrun.model.tool import make_tool
 from small_tools import nap, near, run, toolset
 

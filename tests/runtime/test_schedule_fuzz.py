@@ -11,9 +11,8 @@ from typing import Final
 
 import pytest
 
-from dagrun.api import run
-from dagrun.model.event import AttemptEnded, Event
-from dagrun.model.plan import Plan, Step
+from dagrun import Event, Plan, Step, run
+from dagrun.events import AttemptEnded
 from dagrun.runtime.record.backlog import Backlog
 from fuzz import run_case
 from graphs import work

@@ -9,8 +9,7 @@ from typing import Final
 
 import pytest
 
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import Policy
+from dagrun import Plan, Policy, Step
 from graphs import Graph, list_schedule, make_graph, makespan_bounds, other_work
 from schedules import BACKENDS, bad_choices, schedule
 from seeds import choose_seeds

@@ -16,8 +16,8 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Drop, Patch, Plan, Policy, Replace, SpliceRefused, Step, ToolError
-from dagrun.journal.memory import MemoryJournal
+from dagrun import Drop, MemoryJournal, Patch, Plan, Policy, Replace, Step, ToolError
+from dagrun.errors import SpliceRefused
 from dagrun.model.tool import make_tool
 from dagrun.runtime.steps.live_stream import LiveStream
 from dagrun.testing import run_virtual

@@ -28,8 +28,7 @@ from dagrun import (
     ToolError,
 )
 from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound
-from dagrun.model.codec.event_codec import decode
-from dagrun.model.event import (
+from dagrun.events import (
     AttemptEnded,
     AttemptStarted,
     QuestionAsked,
@@ -39,6 +38,7 @@ from dagrun.model.event import (
     RunStarted,
     RunSuspended,
 )
+from dagrun.model.codec.event_codec import decode
 from dagrun.model.question import AnswerMessage
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool

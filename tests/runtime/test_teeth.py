@@ -10,10 +10,7 @@ import anyio
 import pytest
 
 from catching import Parts, Proof, first_catch, survivors
-from dagrun.api import Engine, check, run, start
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import Policy
-from dagrun.model.tool import tool
+from dagrun import Engine, Plan, Policy, Step, check, run, start, tool
 from dagrun.testing import run_virtual
 from fuzz import run_case
 from graphs import work

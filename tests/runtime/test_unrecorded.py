@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 import dagrun
-from dagrun import MemoryJournal, Plan, Policy, QuestionAsked, State, Status, Step, Toolbox
-from dagrun.errors import PlanRefused
-from dagrun.model.value import Unavailable
+from dagrun import MemoryJournal, Plan, PlanRefused, Policy, State, Status, Step, Toolbox, Unavailable
+from dagrun.events import QuestionAsked
 from persons import Person
 
 pytestmark = pytest.mark.anyio

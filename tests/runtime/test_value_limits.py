@@ -10,8 +10,8 @@ import pytest
 import dagrun
 import process_tools
 from agents import answer, call
-from dagrun import Artifact, Plan, Policy, Step, ToolContext, agent_tool
-from dagrun.errors import PlanRefused, ValueRefused
+from dagrun import Artifact, Plan, PlanRefused, Policy, Step, ToolContext, agent_tool
+from dagrun.errors import ValueRefused
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
 from scripted_model import ScriptedModel

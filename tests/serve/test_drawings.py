@@ -10,8 +10,7 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Plan, Policy, Step, ToolContext, tool
-from dagrun.journal.memory import MemoryJournal
+from dagrun import MemoryJournal, Plan, Policy, Step, ToolContext, tool
 from dagrun.observe.picture.condense import DEFAULT_BOXES
 from dagrun.observe.picture.graph_svg import MOST_EDGES, draw_graph
 from dagrun.observe.state_styles import COLOURS, DARK_COLOURS, RUNS, STATES

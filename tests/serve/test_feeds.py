@@ -15,11 +15,9 @@ from pydantic import SecretStr
 from pydantic_core import to_json
 
 import dagrun
-from dagrun import Plan, Policy, Status, Step
-from dagrun.journal.memory import MemoryJournal
-from dagrun.journal.sqlite.journal import SQLiteJournal
-from dagrun.model.event import QuestionAnswered
-from dagrun.model.journal import Journal
+from dagrun import MemoryJournal, Plan, Policy, SQLiteJournal, Status, Step
+from dagrun.events import QuestionAnswered
+from dagrun.extend import Journal
 from dagrun.model.tool import make_tool
 from dagrun.observe.view.live_view import LiveView
 from dagrun.serve import feeds, stream

@@ -14,10 +14,9 @@ import pytest
 from starlette.requests import Request
 
 import dagrun
-from dagrun import ContractError, Plan, Step
-from dagrun.journal.memory import MemoryJournal
-from dagrun.model.event import QuestionAnswered
-from dagrun.runtime.run import Run
+from dagrun import MemoryJournal, Plan, Run, Step
+from dagrun.errors import ContractError
+from dagrun.events import QuestionAnswered
 from dagrun.serve import actions, files, routes
 from dagrun.serve.files import static_file
 from dagrun.serve.measures import Measures

@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import dagrun
-from dagrun.journal.memory import MemoryJournal
+from dagrun import MemoryJournal
 from dagrun.serve import routes
 from dagrun.serve.guard import KnownOnly
 from dagrun.serve.measures import Measures

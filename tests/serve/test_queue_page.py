@@ -10,12 +10,10 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import MemoryJournal, Plan, Step
-from dagrun.api.worker import Worker
+from dagrun import MemoryJournal, Plan, Status, Step, Worker
+from dagrun.events import RunSuspended
 from dagrun.journal.queue import QueueStatus, Wanted
 from dagrun.model.codec.event_codec import encode
-from dagrun.model.event import RunSuspended
-from dagrun.model.outcome import Status
 from page_client import RUN, Client, page_of
 from persons import pay
 from small_tools import toolset

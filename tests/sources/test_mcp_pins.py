@@ -166,12 +166,14 @@ async def test_a_resumed_run_sees_that_a_tool_has_changed(tmp_path: Path) -> Non
     assert first.status == "waiting", first
     other = mail_server(description="Send.")
     async with dagrun.mcp_tools({"mail": other}) as tools:
-        with pytest.raises(dagrun.CannotResume, match=r"tool mail\.send: version was \w{16}, is \w{16}"):
+        with pytest.raises(dagrun.errors.CannotResume, match=r"tool mail\.send: version was \w{16}, is \w{16}"):
             await resumed(tools)
     async with dagrun.mcp_tools({"mail": other}, pins=lock) as tools:
-        with pytest.raises(dagrun.CannotResume, match=r"tool mail\.send has changed since it was pinned: description"):
+        with pytest.raises(
+            dagrun.errors.CannotResume, match=r"tool mail\.send has changed since it was pinned: description"
+        ):
             await resumed(tools)
-        with pytest.raises(dagrun.CannotResume, match=r"no longer passes\n  DR221 steps\[0\]"):
+        with pytest.raises(dagrun.errors.CannotResume, match=r"no longer passes\n  DR221 steps\[0\]"):
             await resumed(tools, allow_differences=True)
 
 

@@ -81,7 +81,7 @@ async def test_one_plan_on_five_servers(tmp_path: Path) -> None:
     told: list[float | None] = []
 
     def note(event: object) -> None:
-        if isinstance(event, dagrun.Progress):
+        if isinstance(event, dagrun.events.Progress):
             told.append(event.fraction)
 
     async with dagrun.mcp_tools(known, rules={name: {"trust": "hints"} for name in known}) as tools:

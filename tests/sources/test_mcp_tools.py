@@ -122,7 +122,7 @@ async def test_progress_reaches_observers_and_a_cancellation_the_server(tmp_path
         plan = dagrun.Plan(steps=[step("slow", "slow")])
         async with dagrun.start(plan, tools=[tools]) as going:
             async for event in going.events():
-                if isinstance(event, dagrun.Progress):
+                if isinstance(event, dagrun.events.Progress):
                     seen.append((event.fraction, event.message))
                     break
             going.cancel()

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun.errors import ContractError, PlanRefused
+from dagrun import PlanRefused
+from dagrun.errors import ContractError
 from dagrun.sources.openapi.openapi_tools import LateOutput
 from openapi_service import ORDER, document, operation, parameter, step
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun.errors import ToolError
+from dagrun import ToolError
 from dagrun.sources.openapi.wire_forms import MAX_TARGET, Parameter, filled_path, target_of
 from loopback import always, answer, serving
 from openapi_service import document, operation, parameter, run, step

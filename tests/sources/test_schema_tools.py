@@ -12,8 +12,8 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 import dagrun
-from dagrun.errors import ContractError, PlanRefused
-from dagrun.model.tool_context import ToolContext
+from dagrun import PlanRefused, ToolContext
+from dagrun.errors import ContractError
 from dagrun.planners.answers.plan_schemas import toolset_schema
 from dagrun.planners.signatures import signatures_of
 from dagrun.sources.schemas import fitting_name

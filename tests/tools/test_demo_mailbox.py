@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from dagrun import Add, Brief, Patch, Replace, Step, Trigger, TriggerKind
+from dagrun import Add, Brief, Patch, Replace, State, Step, StepView, Trigger, TriggerKind
 from dagrun.errors import MissingExtra
-from dagrun.model.outcome import State
-from dagrun.model.planner import StepView
 from dagrun.sources import mcp
 from dagrun_tools.demo.demo import demo
 from dagrun_tools.demo.demo_run import packaged

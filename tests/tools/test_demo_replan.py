@@ -16,9 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import dagrun
-from dagrun import Add, Brief, Patch, Replace, Step, Trigger, TriggerKind
-from dagrun.model.outcome import State
-from dagrun.model.planner import StepView
+from dagrun import Add, Brief, Patch, Replace, State, Step, StepView, Trigger, TriggerKind
 from dagrun.observe.timeline import Change, Timeline
 from dagrun_tools.demo.demo import demo
 from dagrun_tools.demo.demo_run import policy_of, toolbox

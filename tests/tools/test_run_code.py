@@ -15,8 +15,7 @@ import pytest
 
 import dagrun
 import dagrun_tools
-from dagrun import Plan, Policy, Step
-from dagrun.model.tool import Tool
+from dagrun import Plan, Policy, Step, Tool
 from dagrun_tools import run_code
 from dagrun_tools.code import run_code as module
 from dagrun_tools.code import sandbox

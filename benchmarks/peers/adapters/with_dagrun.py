@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import dagrun
-from dagrun.model.event import Event
+from dagrun import Event
 from peers.interface import Run, Shape, Step, Values
 
 IS_BLOCKING = False

@@ -13,8 +13,9 @@ program itself in its own child processes.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dagrun._lazy import lazy_names
 
 if TYPE_CHECKING:
     from dagrun.executors.wire.answers import accept, answer_of
@@ -23,19 +24,13 @@ if TYPE_CHECKING:
     from dagrun.executors.wire.requests import CallRequest, id_of, refusal_of, request
     from dagrun.executors.wire.serving import serve
 
-# The public names and their modules, each imported on first use: a worker process needs no event loop (PEP 562).
-_HOMES = {
-    "CallServer": "call_server",
-    "MessageStream": "messages",
-    "CallRequest": "requests",
-    "accept": "answers",
-    "answer_of": "answers",
-    "has_begun": "messages",
-    "id_of": "requests",
-    "is_answer": "messages",
-    "refusal_of": "requests",
-    "request": "requests",
-    "serve": "serving",
+# The public names by module, each imported on first use: a worker process needs no event loop (PEP 562).
+_NAMES = {
+    "dagrun.executors.wire.answers": "accept answer_of",
+    "dagrun.executors.wire.call_server": "CallServer",
+    "dagrun.executors.wire.messages": "MessageStream has_begun is_answer",
+    "dagrun.executors.wire.requests": "CallRequest id_of refusal_of request",
+    "dagrun.executors.wire.serving": "serve",
 }
 
 __all__ = [
@@ -51,11 +46,4 @@ __all__ = [
     "request",
     "serve",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _NAMES)

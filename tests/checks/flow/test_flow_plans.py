@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import pytest
 
 import dagrun
-from dagrun import EndorseRule, Flow, GuardRule, PlanRefused, Policy
-from dagrun.checks.checked_plan import CheckedPlan
+from dagrun import CheckedPlan, EndorseRule, Flow, GuardRule, PlanRefused, Policy
 from dagrun.checks.flow import sources
 
 
@@ -301,7 +300,7 @@ def test_names_that_fit_nothing_are_told() -> None:
 )
 def test_marks_that_say_nothing_are_refused(options: dict[str, Any], message: str) -> None:
     """A mark that holds nothing back would be taken for one that does."""
-    with pytest.raises(dagrun.ContractError, match=message):
+    with pytest.raises(dagrun.errors.ContractError, match=message):
         dagrun.tool(name="x", effect="read", **options)(lambda: None)
 
 
@@ -313,7 +312,7 @@ def test_a_function_that_saves_questions_needs_questions() -> None:
 
     with pytest.raises(ValueError, match="there are none"):
         Flow(otherwise="refuse", unless=lambda call: True)
-    with pytest.raises(dagrun.ContractError, match="unless must be a plain function"):
+    with pytest.raises(dagrun.errors.ContractError, match="unless must be a plain function"):
         Flow(unless=later)  # type: ignore[arg-type]
 
 
@@ -330,7 +329,7 @@ def test_a_schema_tool_names_its_guarded_arguments() -> None:
 
     assert not asks(checked, "a")
     assert asks(checked, "b")
-    with pytest.raises(dagrun.ContractError, match="guarded is a list of names of arguments"):
+    with pytest.raises(dagrun.errors.ContractError, match="guarded is a list of names of arguments"):
         dagrun.schema_tool("mail", call, schema, guarded=["whom"])
 
 

@@ -4,10 +4,7 @@ from typing import NoReturn
 
 from pydantic import BaseModel
 
-from dagrun.model.patch import Patch, Replace
-from dagrun.model.plan import Plan, Step
-from dagrun.model.tool import tool
-from dagrun.planners.static import StaticPlanner
+from dagrun import Patch, Plan, Replace, StaticPlanner, Step, tool
 
 
 class Order(BaseModel):

@@ -8,7 +8,8 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Batch, ContractError, Plan, RetryRule, Step, ToolError
+from dagrun import Batch, Plan, RetryRule, Step, ToolError
+from dagrun.errors import ContractError
 from dagrun.model.outcome import SharedCall
 from dagrun.model.tool import make_tool
 from shared_tools import Prices, nap, price, shared_of

@@ -302,7 +302,7 @@ async def test_what_an_executor_prepares_is_on_no_clock() -> None:
     """A process that has to start first takes nobody's time: of none that waits for the call."""
 
     class Slow:
-        async def call(self, call: dagrun.ToolCall) -> object:
+        async def call(self, call: dagrun.extend.ToolCall) -> object:
             with call.clock_stopped():
                 await anyio.sleep(5.0)
             await anyio.sleep(0.5)

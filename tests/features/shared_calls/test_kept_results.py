@@ -10,17 +10,8 @@ import pytest
 from pydantic import SecretStr
 
 import dagrun
-from dagrun import (
-    Artifact,
-    Condition,
-    ContractError,
-    Engine,
-    MemoryJournal,
-    Plan,
-    Step,
-    ToolContext,
-    ToolError,
-)
+from dagrun import Artifact, Condition, Engine, MemoryJournal, Plan, Step, ToolContext, ToolError
+from dagrun.errors import ContractError
 from dagrun.model.outcome import SharedCall
 from dagrun.model.tool import make_tool
 from judges import Judge

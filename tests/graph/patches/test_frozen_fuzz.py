@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from catching import Parts, survivors
-from dagrun.model.patch import Patch
+from dagrun import Patch
 from frozen_cases import REFUSED, in_the_middle
 from frozen_mutants import FROZEN_MUTANTS
 from frozen_rig import play

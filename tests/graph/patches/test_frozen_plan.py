@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dagrun import Drop, Patch, Rewire
-from dagrun.model.outcome import State
+from dagrun import Drop, Patch, Rewire, State
 from frozen_cases import ALLOWED, ANN, PAY, REFUSED, TOOLS, add, in_the_middle, instead, step
 from played import Played
 

@@ -8,25 +8,11 @@ from typing import Any
 import anyio
 import pytest
 
-from dagrun import (
-    Add,
-    AttemptEnded,
-    Drop,
-    Event,
-    Replace,
-    Rewire,
-    RunResult,
-    Spliced,
-    State,
-    Status,
-    Step,
-    StepSettled,
-    ToolError,
-)
+from dagrun import Add, Drop, Event, Replace, Rewire, Run, RunResult, State, Status, Step, ToolError
 from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import SpliceRefused
+from dagrun.events import AttemptEnded, Spliced, StepSettled
 from dagrun.model.tool import make_tool
-from dagrun.runtime.run import Run
 from dagrun.testing import StandIn
 from replans import Thinker, fails, nap, patch, start, uses
 from small_tools import near, scripted, states

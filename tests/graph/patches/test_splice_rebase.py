@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from dagrun import Add, ApprovalRule, Condition, Drop, Patch, Replace, RetryRule, Rewire, Step, Toolbox
-from dagrun.model.event import GoalChanged
+from dagrun.events import GoalChanged
 from dagrun.model.outcome import Recovery
 from dagrun.model.tool import make_tool
 from played import Played

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from dagrun import Add, Drop, Patch, Replace, Rewire, SpliceRefused, Step, Toolbox
-from dagrun.model.event import Event, PatchRefused
-from dagrun.model.outcome import Recovery, State
+from dagrun import Add, Drop, Event, Patch, Replace, Rewire, State, Step, Toolbox
+from dagrun.errors import SpliceRefused
+from dagrun.events import PatchRefused
+from dagrun.model.outcome import Recovery
 from dagrun.model.tool import make_tool
 from played import Played, snapshot
 from replans import nap, start, uses

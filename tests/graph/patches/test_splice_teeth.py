@@ -11,13 +11,8 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from catching import Parts, Proof, survivors
-from dagrun.api import check, start
-from dagrun.model.event import AttemptStarted, Event, StepResumed
-from dagrun.model.outcome import State
-from dagrun.model.patch import Add, Patch, Rewire
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import ApprovalRule, Policy
-from dagrun.model.tool import tool
+from dagrun import Add, ApprovalRule, Event, Patch, Plan, Policy, Rewire, State, Step, check, start, tool
+from dagrun.events import AttemptStarted, StepResumed
 from fuzz import run_case
 from graphs import work
 from simulation import replaced, simulate

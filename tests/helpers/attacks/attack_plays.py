@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 import dagrun
 from attack_tasks import TASKS, Task
 from attack_world import FLOW, STAGE, TEXTS, TOOLS, World
-from dagrun import Add, Brief, Patch, Plan, Policy, Replace, Rewire, Step
-from dagrun.model.event import Event, PatchRefused, Spliced
+from dagrun import Add, Brief, Event, Patch, Plan, Policy, Replace, Rewire, Step
+from dagrun.events import PatchRefused, Spliced
 from flow_world import add, step
 from simulation import replaced, simulate
 

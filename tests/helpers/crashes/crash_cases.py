@@ -10,13 +10,23 @@ from typing import Any, Final, Literal
 import anyio
 
 from crash_world import LIFE, Act, World
-from dagrun.model.critic import Verdict
-from dagrun.model.outcome import Outcome, TriggerKind
-from dagrun.model.patch import Add, Drop, Patch, Replace
-from dagrun.model.plan import Plan, Step
-from dagrun.model.planner import Brief
-from dagrun.model.policy import ApprovalRule, Policy
-from dagrun.model.question import Answer, Asked, Question
+from dagrun import (
+    Add,
+    Answer,
+    ApprovalRule,
+    Asked,
+    Brief,
+    Drop,
+    Patch,
+    Plan,
+    Policy,
+    Question,
+    Replace,
+    Step,
+    TriggerKind,
+    Verdict,
+)
+from dagrun.model.outcome import Outcome
 
 People = Literal["approver", "attended", "letters", "nobody"]
 Definition = dict[str, Any]

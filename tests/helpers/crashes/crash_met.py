@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dagrun import State, Status
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.model.outcome import State, Status
 
 
 def going_on(graph: LiveGraph) -> Iterator[str]:

@@ -13,17 +13,14 @@ import anyio
 from crash_cases import Approver, Case, CasePlanner, Critic, answer_to, small_step
 from crash_met import going_on
 from crash_world import LIFE, TOOLS, Life, World
-from dagrun.api import Engine
+from dagrun import Add, Drop, Engine, Event, MemoryJournal, Patch, Question, Replace, Run, Status
 from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound, SpliceRefused
+from dagrun.events import QuestionAsked
 from dagrun.graph.fold import state_hash
 from dagrun.graph.live_graph import LiveGraph
-from dagrun.journal.memory import MemoryJournal, MemoryRunLog, _KeptRun
-from dagrun.model.event import Event, QuestionAsked
-from dagrun.model.outcome import Status
-from dagrun.model.patch import Add, Drop, Patch, Replace
-from dagrun.model.question import AnswerMessage, Question
+from dagrun.journal.memory import MemoryRunLog, _KeptRun
+from dagrun.model.question import AnswerMessage
 from dagrun.model.value import decode_or_reason
-from dagrun.runtime.run import Run
 
 ANSWER_KEY = "0123456789abcdef" * 4
 MOST_RECORDS: Final = 2_000  # no run needs half of them: one that makes more would go on for ever

@@ -9,19 +9,13 @@ from typing import Any, Final
 from crash_cases import Case
 from crash_process import RUN, Ended, Instant
 from crash_world import FREE, MOST_TOKENS, ONCE, TOOLS, World
+from dagrun import CheckedPlan, Event, State, Status
 from dagrun.api.replaying import replayed
-from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
-from dagrun.graph.build import make_frontier
-from dagrun.graph.fold import fold, state_hash
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.model.codec.event_codec import decode, encode
-from dagrun.model.event import (
+from dagrun.events import (
     AttemptEnded,
     AttemptStarted,
-    Event,
     GoalChanged,
-    Opening,
     PlannerAsked,
     QuestionAnswered,
     ReplanStarted,
@@ -34,7 +28,11 @@ from dagrun.model.event import (
     Spliced,
     StepSettled,
 )
-from dagrun.model.outcome import State, Status
+from dagrun.graph.build import make_frontier
+from dagrun.graph.fold import fold, state_hash
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.model.codec.event_codec import decode, encode
+from dagrun.model.event import Opening
 
 _EVENTS: Final[dict[bytes, Event]] = {}
 

@@ -13,11 +13,7 @@ from typing import Any, Final
 import anyio
 from typing_extensions import TypedDict
 
-from dagrun.errors import ToolError
-from dagrun.model.effect import Applied
-from dagrun.model.tool import tool
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import Toolbox
+from dagrun import Applied, Toolbox, ToolContext, ToolError, tool
 
 MOST_TOKENS: Final = 10  # of one call
 FREE: Final = frozenset(("look", "scan", "spare"))

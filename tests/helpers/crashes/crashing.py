@@ -21,9 +21,9 @@ from crash_cases import Case
 from crash_process import RUN, Ended, Hang, Instant, Process, letter_to
 from crash_rules import judge, judge_instant
 from crash_world import World
+from dagrun import Status
+from dagrun.events import RunEnded
 from dagrun.model.codec.event_codec import decode
-from dagrun.model.event import RunEnded
-from dagrun.model.outcome import Status
 from dagrun.testing import run_virtual
 from simulation import simulate
 

@@ -19,23 +19,31 @@ from typing import Any, Final
 
 import anyio
 
-from dagrun.api import Engine
-from dagrun.errors import CannotResume, JournalDamaged, JournalError, RunHeld, ToolError
+from dagrun import (
+    Answer,
+    Applied,
+    ApprovalRule,
+    Asked,
+    Brief,
+    Engine,
+    Patch,
+    Plan,
+    Policy,
+    Question,
+    Replace,
+    Run,
+    SQLiteJournal,
+    Step,
+    Toolbox,
+    ToolContext,
+    ToolError,
+    tool,
+)
+from dagrun.errors import CannotResume, JournalDamaged, JournalError, RunHeld
 from dagrun.graph.fold import state_hash
 from dagrun.journal.hash_chain import END, Chain
 from dagrun.journal.lease import Lease
-from dagrun.journal.sqlite.journal import SQLiteJournal
 from dagrun.journal.sqlite.run_log import SQLiteWriter
-from dagrun.model.effect import Applied
-from dagrun.model.patch import Patch, Replace
-from dagrun.model.plan import Plan, Step
-from dagrun.model.planner import Brief
-from dagrun.model.policy import ApprovalRule, Policy
-from dagrun.model.question import Answer, Asked, Question
-from dagrun.model.tool import tool
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import Toolbox
-from dagrun.runtime.run import Run
 from simulation import replaced
 
 RUN: Final = "run"

@@ -6,18 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from dagrun import Question, Run, State, Status
 from dagrun.decide.questions import Questions
 from dagrun.graph.ledger import Ledger
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.reopen import restore
-from dagrun.model.outcome import Failure, Outcome, State, Status
-from dagrun.model.question import Question
+from dagrun.model.outcome import Failure, Outcome
 from dagrun.model.toolbox import AnyTool
 from dagrun.runtime.live_attempt import LiveAttempt, interrupted_outcome
 from dagrun.runtime.people.human_input import HumanInput
 from dagrun.runtime.resume import Resumption
-from dagrun.runtime.run import Run
 from dagrun.runtime.steps.attempt import AttemptRunner, idempotency_key
 from dagrun.runtime.steps.run_completion import RunCompletion
 

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from dagrun import Event, Status
 from dagrun.api.record_opening import held_run_log
+from dagrun.events import RunEnded, RunSuspended
+from dagrun.extend import RunLog
 from dagrun.graph.changes import apply
 from dagrun.graph.node import Node
-from dagrun.model.event import Event, RunEnded, RunSuspended
-from dagrun.model.journal import RunLog
-from dagrun.model.outcome import Status
 from dagrun.runtime.record.record import Record
 from dagrun.runtime.resume import Resumption
 

@@ -23,14 +23,12 @@ from crash_process import RUN, Ended, Instant, Process
 from crash_rules import judge, judge_instant
 from crash_world import World
 from crashing import FOR_EVER, _to_end
+from dagrun import Event, Run, State, Status
 from dagrun.api.replaying import replayed
 from dagrun.errors import JournalDamaged
-from dagrun.graph.fold import state_hash
-from dagrun.model.codec.event_codec import decode
-from dagrun.model.event import (
+from dagrun.events import (
     AttemptEnded,
     AttemptStarted,
-    Event,
     QuestionAnswered,
     Reviewed,
     RunEnded,
@@ -40,8 +38,8 @@ from dagrun.model.event import (
     Spliced,
     StepSettled,
 )
-from dagrun.model.outcome import State, Status
-from dagrun.runtime.run import Run
+from dagrun.graph.fold import state_hash
+from dagrun.model.codec.event_codec import decode
 from dagrun.testing import run_virtual
 from simulation import seeded_schedule
 

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from dagrun import Answer, Effect, Question, State, Status
 from dagrun.decide import classify, recovery, run_status
+from dagrun.events import StepSettled
 from dagrun.graph import changes, reopen
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patches import rules
-from dagrun.model.effect import Effect
-from dagrun.model.event import StepSettled
-from dagrun.model.outcome import Decision, Failure, Outcome, State, Status
-from dagrun.model.question import Answer, Question
+from dagrun.model.outcome import Decision, Failure, Outcome
 from dagrun.runtime import live_attempt as slots
 from dagrun.runtime.people.human_input import Replies
 from dagrun.runtime.record.record import Record

@@ -20,12 +20,29 @@ from typing import Any, Final
 import anyio
 
 import dagrun
-from dagrun import Add, Drop, FallbackChain, MemoryJournal, Patch, Plan, Policy, Replace, RetryRule, Rewire, Step
-from dagrun.errors import AnswerRefused, CannotResume, ContractError, PlanRefused, QuestionNotFound, SpliceRefused
-from dagrun.model.event import Event, RunEnded
-from dagrun.model.outcome import State, Status
-from dagrun.model.question import Answer, Asked, Question
-from dagrun.runtime.run import Run
+from dagrun import (
+    Add,
+    Answer,
+    Asked,
+    Drop,
+    Event,
+    FallbackChain,
+    MemoryJournal,
+    Patch,
+    Plan,
+    PlanRefused,
+    Policy,
+    Question,
+    Replace,
+    RetryRule,
+    Rewire,
+    Run,
+    State,
+    Status,
+    Step,
+)
+from dagrun.errors import AnswerRefused, CannotResume, ContractError, QuestionNotFound, SpliceRefused
+from dagrun.events import RunEnded
 from dagrun.testing import run_virtual
 from doubt_world import EFFECTS, ONCE, TOOLS, WORLD, Call, World
 from random_cases import Definition

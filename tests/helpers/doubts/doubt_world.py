@@ -15,13 +15,8 @@ from typing import Any, Final
 import anyio
 from typing_extensions import TypedDict
 
-from dagrun.errors import ToolError
-from dagrun.llm.language_model import Reply, Request, Usage
-from dagrun.model.effect import Applied
-from dagrun.model.tool import tool
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import Toolbox
-from dagrun.model_tools.agent_tool import agent_tool
+from dagrun import Applied, Toolbox, ToolContext, ToolError, agent_tool, tool
+from dagrun.extend import Reply, Request, Usage
 
 FATES: Final = ("returns", "lost", "refused", "hangs", "exits", "slow")
 WEIGHTS: Final = (46, 26, 10, 6, 4, 8)

@@ -11,10 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from dagrun.errors import CannotPlan, ModelError, PlanRefused, Problem
-from dagrun.model.patch import Add, Drop, Patch
-from dagrun.model.plan import Plan, RetryRule, Step
-from dagrun.model.policy import Policy
+from dagrun import Add, Drop, Patch, Plan, PlanRefused, Policy, Problem, RetryRule, Step
+from dagrun.errors import CannotPlan, ModelError
 from random_cases import GRID, OFF_GRID, make_case
 from splice_book import as_json, needs_of, used_by
 

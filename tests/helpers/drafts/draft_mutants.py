@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from anyio.lowlevel import checkpoint
 
+from dagrun import Plan, Step
 from dagrun.checks.checked_plan import CheckedStep
 from dagrun.decide import recovery as delays
 from dagrun.graph import live_graph as drafts
 from dagrun.graph.ledger import Ledger, Reservation
 from dagrun.graph.live_graph import LiveGraph
-from dagrun.model.plan import Plan, Step
 from dagrun.runtime.metering import RunMeter
 from dagrun.runtime.planning import first_plan, planner_calls
 from dagrun.runtime.planning.first_plan import FirstPlan, StreamedSteps

@@ -12,18 +12,12 @@ from typing import Any, Final
 import anyio
 
 from acts import STAGE, TOOLS, Stage
-from dagrun.api import Engine
+from dagrun import Add, Asked, Brief, Drop, Engine, Event, Patch, Question, Run, RunResult, Step
 from dagrun.errors import ContractError, ModelError, SpliceRefused
+from dagrun.events import PlannerCalled, Progress
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.model.event import Event, PlannerCalled, Progress
-from dagrun.model.patch import Add, Drop, Patch
-from dagrun.model.plan import Step
-from dagrun.model.planner import Brief
-from dagrun.model.question import Asked, Question
-from dagrun.runtime.result import RunResult
-from dagrun.runtime.run import Run
 from dagrun.testing import run_virtual
 from draft_cases import DraftCase, repair_of, steps_of
 from draft_rules import RETRY_AFTER, Said, broken_rules, counted, differences, folded, open_requests

@@ -8,14 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dagrun.graph.changes import GOAL, apply
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.model.event import (
+from dagrun import Add, Event, Replace, RunResult, Step
+from dagrun.events import (
     AttemptEnded,
     AttemptStarted,
     DraftEnded,
     DraftStarted,
-    Event,
     GoalChanged,
     PlannerCalled,
     ReplanEnded,
@@ -26,10 +24,9 @@ from dagrun.model.event import (
     StepExpanded,
     StepSettled,
 )
-from dagrun.model.patch import Add, Replace
-from dagrun.model.plan import Step
+from dagrun.graph.changes import GOAL, apply
+from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.value import decode
-from dagrun.runtime.result import RunResult
 from draft_cases import DraftCase, is_good
 from splice_book import as_json, needs_of
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import dagrun
-from dagrun import DraftEnded, Event, Step
+from dagrun import Event, Step
+from dagrun.events import DraftEnded
 from drafts import GOAL
 from small_tools import scripted, toolset
 

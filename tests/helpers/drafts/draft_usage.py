@@ -12,18 +12,11 @@ from typing import Any, Final
 import anyio
 
 from ceilings import NEARLY, TOOLS, Book, limits_of, random_plan, random_policy, step
-from dagrun.api import Engine
+from dagrun import Add, Brief, Budget, Engine, Event, Patch, Plan, Policy, RetryRule, RunResult, Status
 from dagrun.errors import ModelError, OverCeiling
-from dagrun.graph.budget import Budget
+from dagrun.events import AttemptEnded, PlannerCalled
 from dagrun.graph.ledger import ModelCall
-from dagrun.model.event import AttemptEnded, Event, PlannerCalled
-from dagrun.model.outcome import Status
-from dagrun.model.patch import Add, Patch
-from dagrun.model.plan import Plan, RetryRule
-from dagrun.model.planner import Brief
-from dagrun.model.policy import Policy
 from dagrun.model.usage import METER
-from dagrun.runtime.result import RunResult
 from dagrun.testing import run_virtual
 
 WORST: Final = (5, 40, 90)  # tokens of a call

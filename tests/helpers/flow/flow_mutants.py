@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from dagrun import Step
 from dagrun.checks.checked_plan import CheckedStep
 from dagrun.checks.flow.labels import Author, FlowLabels, author_after, is_same_call
 from dagrun.checks.flow.plan_flow import label_plan
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.patches.flow_after import FlowValidation, note_brief
-from dagrun.model.plan import Step
 from dagrun.model.reference import Reference, Template
 
 assert label_plan is not None  # so that its module is there when parts of it are replaced

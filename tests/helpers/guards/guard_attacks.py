@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
-from dagrun.model.plan import Plan, Step
+from dagrun import Add, Drop, Patch, Plan, Replace, Rewire, Step
 from guard_targets import FALSE, Target
 from guard_world import BANNED, ELSEWHERE, VAULT
 from random_cases import Definition

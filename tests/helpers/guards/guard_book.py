@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from dagrun.model.event import Spliced
-from dagrun.model.patch import Add, Drop, Replace, Rewire
+from dagrun import Add, Drop, Replace, Rewire
+from dagrun.events import Spliced
 from guard_world import Document, World
 from random_cases import Definition
 from splice_book import as_json, needs_of, renamed

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dagrun.model.condition import Condition
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import ApprovalRule, Policy
+from dagrun import ApprovalRule, Condition, Plan, Policy, Step
 from guard_attacks import ATTACKS
 from guard_targets import GUARDS, LIMIT, Target
 from guard_world import BANK

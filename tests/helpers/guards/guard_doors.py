@@ -127,7 +127,7 @@ async def go_through(door: Door, *, says: bool, tools: Sequence[AnyTool] = ()) -
         return says
 
     def see(event: Event) -> None:
-        if isinstance(event, dagrun.PatchRefused):
+        if isinstance(event, dagrun.events.PatchRefused):
             outcome.codes.update(problem.code for problem in event.problems)
 
     outcome.result = await dagrun.run(

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from dagrun import Event, Policy, Step
 from dagrun.checks import check_context, check_step, checked_plan
 from dagrun.checks.check_context import CheckContext, ToolFacts
 from dagrun.checks.checked_plan import Ask, CheckedStep
 from dagrun.decide import questions, replanning
+from dagrun.events import Spliced
 from dagrun.graph import build, fold
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -20,9 +22,6 @@ from dagrun.graph.patches import apply_patch, guards, rules
 from dagrun.graph.patches.apply_patch import CheckedPatch
 from dagrun.graph.patches.check_patch import Splicer
 from dagrun.model.contracts.received import ReceivedArguments
-from dagrun.model.event import Event, Spliced
-from dagrun.model.plan import Step
-from dagrun.model.policy import Policy
 from dagrun.model.toolbox import AnyTool
 from dagrun.model_tools.agent_calls import AgentCalls, CheckedCall
 from dagrun.runtime.planning import first_plan

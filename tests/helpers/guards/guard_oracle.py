@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dagrun.model.question import Asked as Kind
+from dagrun import Asked as Kind
 from guard_book import GuardBook, Stage, ancestors_of, book_of, documents_in
 from guard_cases import LEAST_SURE, GuardCase
 from guard_targets import LIMIT

@@ -10,16 +10,21 @@ from typing import Any, Final
 import anyio
 
 import dagrun
-from dagrun.errors import CannotResume, PlanRefused
-from dagrun.journal.memory import MemoryJournal
-from dagrun.model.outcome import Status
-from dagrun.model.patch import Add, Patch
-from dagrun.model.plan import Plan, Step
-from dagrun.model.planner import Brief
-from dagrun.model.question import Asked as Kind
-from dagrun.model.question import Question
-from dagrun.planners.fallback_chain import EnsemblePlanner
-from dagrun.runtime.result import RunResult
+from dagrun import (
+    Add,
+    Brief,
+    EnsemblePlanner,
+    MemoryJournal,
+    Patch,
+    Plan,
+    PlanRefused,
+    Question,
+    RunResult,
+    Status,
+    Step,
+)
+from dagrun import Asked as Kind
+from dagrun.errors import CannotResume
 from guard_attacks import ATTACKS, Aim, Sketch
 from guard_cases import GuardCase, Message, Person, Says
 from guard_targets import Target

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from dagrun import Asked as Kind
 from dagrun.model.patch import edit_as_dict
-from dagrun.model.question import Asked as Kind
 from dagrun.testing import run_virtual
 from guard_cases import IMPOSSIBLE, GuardCase, Person
 from guard_oracle import Oracle, Violation

@@ -14,16 +14,9 @@ from typing import Any, Final
 import anyio
 from typing_extensions import TypedDict
 
-from dagrun.errors import ToolError
-from dagrun.llm.language_model import Reply, Request, Usage
-from dagrun.model.event import AttemptEnded, Event, PatchRefused, Spliced, StepSettled
-from dagrun.model.executor import ToolCall
-from dagrun.model.outcome import State
-from dagrun.model.question import Question
-from dagrun.model.tool import tool
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import Toolbox
-from dagrun.model_tools.agent_tool import agent_tool
+from dagrun import Event, Question, State, Toolbox, ToolContext, ToolError, agent_tool, tool
+from dagrun.events import AttemptEnded, PatchRefused, Spliced, StepSettled
+from dagrun.extend import Reply, Request, ToolCall, Usage
 from random_cases import Definition
 
 BANK: Final = "bank"  # the pool of those that pay

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dagrun import SQLiteJournal
 from dagrun.errors import JournalDamaged, JournalFailed
-from dagrun.journal.sqlite.journal import SQLiteJournal
 from dagrun.journal.sqlite.run_log import SQLiteRunLog
 from dagrun.model.journal import Line
 

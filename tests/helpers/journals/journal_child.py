@@ -11,8 +11,8 @@ from pathlib import Path
 
 import anyio
 
+from dagrun import SQLiteJournal
 from dagrun.errors import JournalError
-from dagrun.journal.sqlite.journal import SQLiteJournal
 
 RUN = "run-1"
 

@@ -9,8 +9,8 @@ import sys
 
 import anyio
 
+from dagrun import PostgresJournal
 from dagrun.errors import JournalError
-from dagrun.journal.postgres.journal import PostgresJournal
 from journal_child import RUN, text_of
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import anyio
 
 import dagrun
-from dagrun import Plan, Step
-from dagrun.journal.postgres.journal import PostgresJournal
+from dagrun import Plan, PostgresJournal, Step
 from dagrun.model.toolbox import AnyTool
 
 PLAN = Plan(

@@ -8,8 +8,8 @@ from typing import Any
 
 import anyio
 
+from dagrun import MemoryJournal
 from dagrun.errors import RunExists
-from dagrun.journal.memory import MemoryJournal
 from dagrun.journal.memory_queue import HandedRunLog, MemoryQueue
 from dagrun.journal.queue import QueueStatus, QueueTicket, Wanted
 

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from dagrun.journal.memory import MemoryJournal, MemoryRunLog
+from dagrun import MemoryJournal
+from dagrun.journal.memory import MemoryRunLog
 from replayed_records import play
 from summary_checks import expect_summary
 

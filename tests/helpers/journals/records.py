@@ -5,36 +5,35 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from dagrun.errors import Problem
-from dagrun.model import event as events
-from dagrun.model.condition import Condition
-from dagrun.model.critic import Verdict
-from dagrun.model.event import (
+from dagrun import (
+    Add,
+    Answer,
+    ApprovalRule,
+    Asked,
+    Condition,
+    Consequence,
+    Drop,
     Event,
-    Hedged,
-    HedgeEnded,
-    ModelCharged,
-    ModelReserved,
-    Opening,
-    PlannerAsked,
-    PlannerCalled,
-)
-from dagrun.model.outcome import (
-    Decision,
-    ErrorKind,
-    Failure,
-    Outcome,
-    Recovery,
+    Plan,
+    Policy,
+    Problem,
+    Question,
+    Replace,
+    RetryRule,
+    Rewire,
     State,
     Status,
+    Step,
+    Trigger,
     TriggerKind,
+    Unavailable,
+    Verdict,
 )
-from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire
-from dagrun.model.plan import Plan, RetryRule, Step
-from dagrun.model.planner import HandOn, Trigger
-from dagrun.model.policy import ApprovalRule, Policy
-from dagrun.model.question import Answer, Asked, Question
-from dagrun.model.value import Unavailable
+from dagrun.events import Hedged, HedgeEnded, ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
+from dagrun.extend import HandOn
+from dagrun.model import event as events
+from dagrun.model.event import Opening
+from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
 
 FAILURE: Final = Failure(
     kind=ErrorKind.RATE_LIMITED,

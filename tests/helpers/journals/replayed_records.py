@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import dagrun
-from dagrun import Cassette
+from dagrun import Cassette, Event
 from dagrun.api.replaying import replayed
 from dagrun.graph.fold import state_of
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.model.codec.event_codec import events_of
-from dagrun.model.event import Event
 from dagrun.model.journal import Line
 from dagrun.testing import run_virtual
 
@@ -44,7 +43,7 @@ def why_not(run_id: str, lines: Sequence[Line]) -> str:
     logging.disable(logging.CRITICAL)  # the messages of the run are not those of the test
     try:
         return run_virtual(_played, run_id, lines)
-    except (dagrun.CannotResume, dagrun.PlanRefused):  # what it goes on from, or begins with, was redacted
+    except (dagrun.errors.CannotResume, dagrun.PlanRefused):  # what it goes on from, or begins with, was redacted
         return LACKING
     finally:
         logging.disable(logging.NOTSET)

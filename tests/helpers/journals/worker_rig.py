@@ -22,11 +22,11 @@ import anyio
 
 import dagrun
 import worker_process
-from dagrun import Plan, PostgresJournal, Status, Step
+from dagrun import Answer, Asked, Plan, PostgresJournal, Status, Step
 from dagrun.errors import JournalFailed, RunExists
+from dagrun.events import RunEnded
 from dagrun.journal.queue import QueueStatus
-from dagrun.model.event import RunEnded
-from dagrun.model.question import Answer, AnswerMessage, Asked
+from dagrun.model.question import AnswerMessage
 from postgres_server import Server
 
 SCHEMA = "rig"

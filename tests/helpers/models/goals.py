@@ -6,8 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from dagrun import Toolbox
-from dagrun.model.tool import tool
+from dagrun import Toolbox, tool
 from dagrun.planners.answers.plan_schemas import toolset_schema
 
 SALES = {"sales": [10.0, -1.0, 20.0, 30.0], "north": [1.0, 2.0], "south": [3.0, 4.0]}

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from checking import TOOLBOX
-from dagrun.errors import CannotPlan, PlanRefused
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import PlanLimits
+from dagrun import Plan, PlanLimits, PlanRefused, Step, read_plan
+from dagrun.errors import CannotPlan
 from dagrun.planners.answers.json_stream import ClosedPart, Element, JsonScanner
 from dagrun.planners.answers.plan_stream import PlanReader
-from dagrun.plans.read_plan import read_plan
 from model_answers import Answer, pieces
 
 LIMITS: Final = PlanLimits(max_bytes=60_000, max_steps=12)

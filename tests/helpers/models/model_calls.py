@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from dagrun import AnthropicModel, OpenAIModel
 from dagrun.errors import OverCeiling
-from dagrun.llm.anthropic_model import AnthropicModel
+from dagrun.extend import Form, LanguageModel, Message, Reply, Request
 from dagrun.llm.http_model import HttpModel
-from dagrun.llm.language_model import Form, LanguageModel, Message, Reply, Request
-from dagrun.llm.openai_model import OpenAIModel
 from dagrun.llm.prices import PriceTable
 from dagrun.model.usage import METER, Charge
 from dagrun.testing import FakeModelServer, Fault

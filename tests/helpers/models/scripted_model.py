@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import anyio
 
-from dagrun.llm.language_model import Reply, Request, Usage
+from dagrun.extend import Reply, Request, Usage
 from dagrun.model.usage import METER
 
 USED = Usage(100, 50)

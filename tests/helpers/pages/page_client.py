@@ -11,8 +11,8 @@ import anyio
 import httpx
 
 import dagrun
-from dagrun.model.journal import Journal
-from dagrun.runtime.run import Run
+from dagrun import Run
+from dagrun.extend import Journal
 from dagrun.serve.page import RunsPage
 
 TOKEN: Final = "the-token-of-the-tests"

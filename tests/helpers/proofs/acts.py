@@ -12,10 +12,7 @@ from typing import Any, Final
 import anyio
 from typing_extensions import TypedDict
 
-from dagrun.errors import ToolError
-from dagrun.model.tool import tool
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import Toolbox
+from dagrun import Toolbox, ToolContext, ToolError, tool
 
 GRACE: Final = 1.0
 MOST_TOKENS: Final = 10  # of one call

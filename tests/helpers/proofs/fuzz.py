@@ -12,11 +12,9 @@ import anyio
 import trio
 
 from acts import GRACE, STAGE, TOOLS, Stage
-from dagrun.api import Engine, check
-from dagrun.checks.checked_plan import CheckedPlan
+from dagrun import CheckedPlan, Engine, Event, Run, check
 from dagrun.errors import ContractError
-from dagrun.model.event import AttemptStarted, Event
-from dagrun.runtime.run import Run
+from dagrun.events import AttemptStarted
 from fresh_runs import differences
 from histories import count, judge, trace_of
 from oracle import disagreements

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import anyio
 
-from dagrun.model.plan import Plan, Step
-from dagrun.model.tool import tool
+from dagrun import Plan, Step, tool
 
 Needs = list[tuple[int, ...]]
 Shape = Callable[[int, random.Random], Needs]

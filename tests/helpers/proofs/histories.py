@@ -8,15 +8,11 @@ from itertools import accumulate
 from typing import Any
 
 from acts import MOST_TOKENS, Stage
+from dagrun import Event, Policy, State
 from dagrun.cli.terminal.event_lines import as_dict
-from dagrun.graph.changes import apply
-from dagrun.graph.frontier import Frontier
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.model.event import (
+from dagrun.events import (
     AttemptEnded,
     AttemptStarted,
-    Event,
     Progress,
     ReplanEnded,
     RunEnded,
@@ -24,8 +20,11 @@ from dagrun.model.event import (
     StepExpanded,
     StepSettled,
 )
-from dagrun.model.outcome import ErrorKind, State
-from dagrun.model.policy import Policy
+from dagrun.graph.changes import apply
+from dagrun.graph.frontier import Frontier
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.model.outcome import ErrorKind
 from dagrun.model.value import decode
 from watched import WatchedGraph
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import anyio
 from anyio.lowlevel import checkpoint
 
-from dagrun.errors import ToolError
+from dagrun import ToolError
 
 Behaviour: TypeAlias = Callable[[], Awaitable[Any]]
 

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any, Final, Self
 
+from dagrun import Event, State
 from dagrun.decide.recovery import Situation, decide
+from dagrun.events import AttemptStarted
 from dagrun.graph.caps import Cap
 from dagrun.graph.changes import apply
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.model.event import AttemptStarted, Event
-from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery, State
+from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery
 from dagrun.runtime.deadlines import Timers
 from dagrun.runtime.live_attempt import LiveAttempt
 from dagrun.runtime.record.record import Record

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from acts import GRACE, LAST_WORDS, Act, act_of, given
+from dagrun import State
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.model.outcome import State
 from dagrun.model.value import decode
 
 assert LAST_WORDS < GRACE

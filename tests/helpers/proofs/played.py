@@ -6,21 +6,32 @@ import copy
 from collections.abc import Collection
 from typing import Any
 
+from dagrun import (
+    Add,
+    CheckedPlan,
+    Consequence,
+    Drop,
+    Event,
+    Patch,
+    Plan,
+    Policy,
+    Problem,
+    Replace,
+    Rewire,
+    State,
+    Status,
+    Step,
+    Toolbox,
+)
 from dagrun.checks.check_plan import check_plan
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.errors import Problem
+from dagrun.events import AttemptEnded, AttemptStarted, RunEnded, RunStarted, Spliced, StepExpanded
 from dagrun.graph.build import make_frontier
 from dagrun.graph.changes import apply
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.graph.patches.apply_patch import CheckedPatch
 from dagrun.graph.patches.check_patch import Origin, Splicer
-from dagrun.model.event import AttemptEnded, AttemptStarted, Event, RunEnded, RunStarted, Spliced, StepExpanded
-from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery, State, Status
-from dagrun.model.patch import Add, Consequence, Drop, Patch, Replace, Rewire
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import Policy
-from dagrun.model.toolbox import Toolbox
+from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
 from dagrun.model.value import encode
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from acts import GRACE, Act
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import ApprovalRule, Policy
+from dagrun import ApprovalRule, Plan, Policy, Step
 from graphs import SHAPES
 
 # Durations lie on this grid, so that many things happen at once; limits of time lie beside it, so that it is never

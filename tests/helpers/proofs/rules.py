@@ -7,19 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from dagrun import Event, State
+from dagrun.events import AttemptEnded, AttemptStarted, ReplanStarted, RunEnded, RunStarted, StepExpanded, StepSettled
 from dagrun.graph.changes import GOAL
 from dagrun.graph.node import Node
-from dagrun.model.event import (
-    AttemptEnded,
-    AttemptStarted,
-    Event,
-    ReplanStarted,
-    RunEnded,
-    RunStarted,
-    StepExpanded,
-    StepSettled,
-)
-from dagrun.model.outcome import Recovery, State
+from dagrun.model.outcome import Recovery
 from dagrun.runtime.record.backlog import Backlog
 from splice_rules import queued
 

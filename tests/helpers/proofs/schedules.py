@@ -8,11 +8,8 @@ from typing import Any, Final
 
 import anyio
 
-from dagrun.api import check, run
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.model.event import AttemptEnded, AttemptStarted, Event
-from dagrun.model.plan import Plan
-from dagrun.model.policy import Policy
+from dagrun import CheckedPlan, Event, Plan, Policy, check, run
+from dagrun.events import AttemptEnded, AttemptStarted
 from dagrun.testing import run_virtual
 from graphs import Graph, other_work, work
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, cast
 
+from dagrun import Event, State
 from dagrun.graph.changes import CHANGES, OTHER_TRANSITIONS, STEP_TRANSITIONS, step_of
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.model.event import Event
-from dagrun.model.outcome import State
 
 MOST: Final = 100  # in a bigger plan only the step that the event names is looked at
 

@@ -7,14 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dagrun.graph.caps import Cap
-from dagrun.graph.changes import apply
-from dagrun.graph.frontier import Frontier
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.graph.patches.check_patch import Splicer
-from dagrun.model.event import (
-    Event,
+from dagrun import Answer, Asked, Event, State
+from dagrun.events import (
     GoalChanged,
     QuestionAnswered,
     QuestionAsked,
@@ -23,8 +17,12 @@ from dagrun.model.event import (
     ReplanStarted,
     Spliced,
 )
-from dagrun.model.outcome import State
-from dagrun.model.question import Answer, Asked
+from dagrun.graph.caps import Cap
+from dagrun.graph.changes import apply
+from dagrun.graph.frontier import Frontier
+from dagrun.graph.live_graph import LiveGraph
+from dagrun.graph.node import Node
+from dagrun.graph.patches.check_patch import Splicer
 from dagrun.model.value import decode
 from random_cases import Definition
 from rules import may_happen, miscounted

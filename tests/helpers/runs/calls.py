@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dagrun.model.executor import ToolCall
-from dagrun.model.tool import Tool
-from dagrun.model.tool_context import ToolContext
+from dagrun import Tool, ToolContext
+from dagrun.extend import ToolCall
 from dagrun.model.value import encode, to_json
 from dagrun.runtime.artifacts import ArtifactFolder
 

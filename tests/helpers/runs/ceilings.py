@@ -13,7 +13,7 @@ import anyio
 
 import dagrun
 from dagrun import Event, Plan, Policy, RetryRule, Step, ToolContext, ToolError
-from dagrun.model.event import AttemptEnded, AttemptStarted
+from dagrun.events import AttemptEnded, AttemptStarted
 from dagrun.model.outcome import ErrorKind
 from dagrun.model.toolbox import AnyTool
 

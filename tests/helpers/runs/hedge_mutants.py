@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
+from dagrun import State
 from dagrun.decide.hedging import HedgeShare, Rest, is_waited_for, longest_rests
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.model.outcome import Outcome, State
+from dagrun.model.outcome import Outcome
 from dagrun.runtime.live_attempt import HedgedCall, LiveAttempt
 from dagrun.runtime.run_callbacks import RunCallbacks
 from dagrun.runtime.steps.attempt import AskPerson, AttemptRunner

@@ -11,8 +11,9 @@ import anyio
 
 import dagrun
 from dagrun import Event, HedgeRule, Plan, Policy, Run, RunResult, Step, ToolContext
-from dagrun.decide.durations import RELATIVE_ERROR, Durations
-from dagrun.model.event import AttemptEnded, AttemptStarted, Hedged, HedgeEnded
+from dagrun.decide.durations import RELATIVE_ERROR
+from dagrun.events import AttemptEnded, AttemptStarted, Hedged, HedgeEnded
+from dagrun.extend import Durations
 from dagrun.model.outcome import Attempt, Hedge
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from dagrun.graph.budget import Budget
+from dagrun import Budget, Policy, tool
 from dagrun.graph.ledger import Ledger, Reservation
-from dagrun.model.policy import Policy
-from dagrun.model.tool import tool
 from dagrun.model.toolbox import AnyTool
 
 NEARLY: Final = 1 + 1e-12  # sums of the book are sums of floats

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterable
 
 import dagrun
-from dagrun.journal.memory import MemoryJournal
+from dagrun import MemoryJournal
 
 CANARY = "canary-7d1f44c-inside-the-object"
 

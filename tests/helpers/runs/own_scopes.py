@@ -9,11 +9,7 @@ import anyio
 from pydantic import AfterValidator
 
 from catching import Parts
-from dagrun.api import start
-from dagrun.model.outcome import State
-from dagrun.model.plan import Plan, RetryRule, Step
-from dagrun.model.tool import tool
-from dagrun.runtime.run import Run
+from dagrun import Plan, RetryRule, Run, State, Step, start, tool
 from dagrun.testing import run_virtual
 from graphs import work
 from simulation import replaced

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from dagrun import ToolCall
+from dagrun.extend import ToolCall
 from dagrun.model.executor import Encoded
 
 

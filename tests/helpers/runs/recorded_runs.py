@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import dagrun
-from dagrun import MemoryJournal, Plan, Policy, Step
+from dagrun import MemoryJournal, Plan, Policy, RunResult, Step
 from dagrun.evaluate.metrics.metrics import measured_run
 from dagrun.model.journal import Line
 from dagrun.observe.run_summary import RunSummary
-from dagrun.runtime.result import RunResult
 from small_tools import toolset
 
 NAMES = ("planner", "approver", "critics", "durations", "labels", "inputs", "goal")

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
-from dagrun.errors import Problem
+from dagrun import Event, Problem
+from dagrun.events import PatchRefused
 from dagrun.graph.live_graph import LiveGraph
-from dagrun.model.event import Event, PatchRefused
 from dagrun.model.value import RELEASED, decode_or_reason
 from dagrun.runtime.result import answer_of
 from fuzz import run_case

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dagrun import Event
 from dagrun.graph import output_eviction as releasing
 from dagrun.graph.changes import apply
 from dagrun.graph.live_graph import LiveGraph, ReleasedOutputs
 from dagrun.graph.node import Node
-from dagrun.model.event import Event
 from dagrun.model.outcome import SETTLED
 
 _IS_NEEDED: Final = releasing._is_needed

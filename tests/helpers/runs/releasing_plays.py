@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dagrun import Step, Toolbox
+from dagrun import Step, Toolbox, Trigger, TriggerKind
 from dagrun.graph.build import make_frontier
 from dagrun.graph.fold import fold
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.model.outcome import TriggerKind
-from dagrun.model.planner import Trigger
 from dagrun.model.tool import make_tool
 from dagrun.model.value import RELEASED
 from played import Played

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dagrun import Revision
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.graph.plan_history import Revision
 from dagrun.model.outcome import Attempt
 from dagrun.model.value import decode_or_reason
 from dagrun.runtime.result import answer_of

@@ -8,10 +8,9 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Plan, Policy, RetryRule, Step
+from dagrun import Plan, Policy, RetryRule, RunResult, Step
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
-from dagrun.runtime.result import RunResult
 from dagrun.testing import StandIn
 
 

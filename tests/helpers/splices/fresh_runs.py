@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from acts import STAGE, TOOLS, Stage
-from dagrun.api import check, run
-from dagrun.graph.plan_history import PlanHistory
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import Policy
+from dagrun import Plan, PlanHistory, Policy, RunResult, Step, check, run
 from dagrun.model.value import decode
-from dagrun.runtime.result import RunResult
 from simulation import simulate
 from splice_book import as_json, needs_of
 from watched import WatchedGraph

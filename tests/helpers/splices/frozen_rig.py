@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import dagrun
-from dagrun import Add, Brief, Drop, MemoryJournal, Patch, Plan, Policy, Replace, Rewire, Step, ToolContext
-from dagrun.model.event import Event, PatchRefused, Spliced
+from dagrun import Add, Brief, Drop, Event, MemoryJournal, Patch, Plan, Policy, Replace, Rewire, Step, ToolContext
+from dagrun.events import PatchRefused, Spliced
 from dagrun.model.toolbox import AnyTool
 from simulation import replaced, simulate
 

@@ -8,10 +8,9 @@ from typing import Any
 import anyio
 
 import dagrun
-from dagrun import Add, Brief, Drop, Patch, Plan, Policy, Replace, Rewire, Step
-from dagrun.model.event import Event, ReplanEnded
+from dagrun import Add, Brief, Drop, Event, Patch, Plan, Policy, Replace, Rewire, RunResult, Step
+from dagrun.events import ReplanEnded
 from dagrun.model.toolbox import AnyTool
-from dagrun.runtime.result import RunResult
 from dagrun.testing import StandIn
 from small_tools import toolset
 

@@ -8,12 +8,8 @@ from typing import Any, Final
 
 import anyio
 
+from dagrun import Add, Asked, Brief, Drop, Patch, Plan, Question, Replace, Rewire, Run, Step
 from dagrun.errors import SpliceRefused
-from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
-from dagrun.model.plan import Plan, Step
-from dagrun.model.planner import Brief
-from dagrun.model.question import Asked, Question
-from dagrun.runtime.run import Run
 from random_cases import GRID
 from splice_book import renamed
 from splice_cases import Maker

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 import networkx as nx
 
+from dagrun import Plan, State, Step
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.model.outcome import State
-from dagrun.model.plan import Plan, Step
 from random_cases import Definition
 
 MOST_KEPT: Final = 5_000

@@ -12,10 +12,8 @@ from typing import Final
 
 import networkx as nx
 
+from dagrun import Add, Drop, Patch, Replace, Rewire, State, Step
 from dagrun.graph.node import Node
-from dagrun.model.outcome import State
-from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
-from dagrun.model.plan import Step
 from random_cases import Case, Definition, make_case, make_step, with_changes
 from splice_book import (
     as_json,

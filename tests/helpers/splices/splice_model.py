@@ -12,12 +12,9 @@ from typing import Final
 
 import networkx as nx
 
+from dagrun import Add, Drop, Effect, Patch, Replace, Rewire, State, Step
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.model.effect import Effect
-from dagrun.model.outcome import State
-from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
-from dagrun.model.plan import Step
 from random_cases import Definition
 from splice_book import (
     RESERVED,

@@ -6,9 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from broken_ledgers import ChecksThenActs, ReservesAnEstimate
+from dagrun import Asked, Event, Patch, Rewire, Run, State, Step
 from dagrun.decide import replanning as governor
 from dagrun.decide.questions import Questions
 from dagrun.errors import SpliceRefused
+from dagrun.events import GoalChanged
 from dagrun.graph.changes import apply
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.ledger import Ledger
@@ -22,15 +24,10 @@ from dagrun.graph.patches import rules as patch_rules
 from dagrun.graph.patches.apply_patch import CheckedPatch
 from dagrun.graph.patches.check_patch import Splicer
 from dagrun.model import patch as rename
-from dagrun.model.event import Event, GoalChanged
-from dagrun.model.outcome import Outcome, State
-from dagrun.model.patch import Patch, Rewire
-from dagrun.model.plan import Step
-from dagrun.model.question import Asked
+from dagrun.model.outcome import Outcome
 from dagrun.runtime.live_attempt import LiveAttempt
 from dagrun.runtime.planning.coordinator import Coordinator
 from dagrun.runtime.record.record import Record
-from dagrun.runtime.run import Run
 from dagrun.runtime.steps.attempt_completion import AttemptCompletion
 from dagrun.runtime.steps.cancellation import Cancellation
 from dagrun.runtime.steps.workers import Workers

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 
-from dagrun.errors import Problem
+from dagrun import Consequence, Patch, Problem, State
+from dagrun.events import Spliced
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node, OptionalStepState
 from dagrun.graph.patches.apply_patch import CheckedPatch
 from dagrun.graph.patches.check_patch import Origin, Splicer
-from dagrun.model.event import Spliced
-from dagrun.model.outcome import State
-from dagrun.model.patch import Consequence, Patch
 from splice_book import Change, as_json, is_called, is_fixed, may_have_applied, needs_of, used_by, waits
 from splice_model import change_of
 

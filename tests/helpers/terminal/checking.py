@@ -9,15 +9,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
+from dagrun import CheckedPlan, Plan, PlanRefused, Policy, Problem, Step, Toolbox, ToolContext, read_plan, tool
 from dagrun.checks.check_plan import find_problems
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.errors import PlanRefused, Problem
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import Policy
-from dagrun.model.tool import tool
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import Toolbox
-from dagrun.plans.read_plan import read_plan
 
 
 class Row(TypedDict):

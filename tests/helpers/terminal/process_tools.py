@@ -13,10 +13,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from dagrun.errors import ToolError
-from dagrun.model.tool import tool
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.value import Artifact
+from dagrun import Artifact, ToolContext, ToolError, tool
 
 process_tool = tool(effect="pure", executor="process", output_limit=100_000)
 

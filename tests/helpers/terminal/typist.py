@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from command_line import Shell, Terminal, environment
-from dagrun.model.question import Asked, Question
+from dagrun import Asked, Question
 from dagrun.model.value import encode
 
 

@@ -11,8 +11,20 @@ from typing import Any, TypeVar
 import anyio
 
 import dagrun
-from dagrun import Answer, MemoryJournal, Patch, Plan, Policy, Question, Replace, RetryRule, Step, ToolError, tool
-from dagrun.api.replaying import Replayed
+from dagrun import (
+    Answer,
+    MemoryJournal,
+    Patch,
+    Plan,
+    Policy,
+    Question,
+    Replace,
+    Replayed,
+    RetryRule,
+    Step,
+    ToolError,
+    tool,
+)
 from dagrun.observe.view.shape import view_schema
 from dagrun.testing import virtual_backend
 

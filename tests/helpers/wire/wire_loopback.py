@@ -11,8 +11,8 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectSendStream
 
-from dagrun import ToolCall, WorkerLost
 from dagrun.executors import wire
+from dagrun.extend import ToolCall, WorkerLost
 
 
 @dataclass

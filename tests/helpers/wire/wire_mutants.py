@@ -6,16 +6,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from dagrun import Artifact, Tool
 from dagrun.executors.wire import messages, requests, serving
 from dagrun.executors.wire.answers import accept, answer_of
 from dagrun.executors.wire.call_server import CallServer
 from dagrun.executors.wire.requests import CallRequest
 from dagrun.executors.wire.serving import IncomingCall
+from dagrun.extend import ToolCall
 from dagrun.model.contracts.imported_tools import found_tool
-from dagrun.model.executor import Encoded, ToolCall
+from dagrun.model.executor import Encoded
 from dagrun.model.redaction.redactor import Redactor
-from dagrun.model.tool import Tool, make_tool
-from dagrun.model.value import Artifact
+from dagrun.model.tool import make_tool
 
 
 class LosesEarlyStops(CallServer):

@@ -9,8 +9,8 @@ import pytest
 
 import dagrun
 from agents import answer, call
-from dagrun import MemoryJournal, Plan, Policy, Status, Step
-from dagrun.errors import ContractError, PlanRefused
+from dagrun import MemoryJournal, Plan, PlanRefused, Policy, Status, Step
+from dagrun.errors import ContractError
 from dagrun.model.contracts.deps import Deps
 from objects import CANARY, texts_of
 from scripted_model import ScriptedModel
@@ -146,7 +146,7 @@ async def test_a_resumed_run_and_a_retry_are_given_them_again() -> None:
     policy = Policy(approve=[dagrun.ApprovalRule(tool="by_parameter")], retry=dagrun.RetryRule(max_attempts=1))
     tools = [by_parameter, by_context]
     await dagrun.run(plan(), deps=Client(), journal=journal, run_id="one", policy=policy)
-    with pytest.raises(dagrun.CannotResume, match=r"deps has no test_deps[.]Client"):
+    with pytest.raises(dagrun.errors.CannotResume, match=r"deps has no test_deps[.]Client"):
         async with dagrun.resume("one", journal=journal, tools=tools):
             pass
 

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pytest
 
 import dagrun
-from dagrun import MemoryJournal, Plan, Policy, Status, Step
-from dagrun.journal.sqlite.journal import SQLiteJournal
+from dagrun import MemoryJournal, Plan, Policy, SQLiteJournal, Status, Step
 from dagrun.model.contracts.frames import CODECS, NotKept, codec_of_frame
 from frame_tools import TOOLS, calls, grow, load, odd
 from objects import texts_of

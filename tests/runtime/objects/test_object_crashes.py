@@ -12,8 +12,8 @@ import pytest
 
 import dagrun
 from dagrun import MemoryJournal, Status
+from dagrun.events import RunEnded, RunReopened, RunSuspended
 from dagrun.model.codec.event_codec import events_of
-from dagrun.model.event import RunEnded, RunReopened, RunSuspended
 from objects import CANARY, Thing, Workshop, cut_off, texts_of
 
 pytestmark = pytest.mark.anyio
@@ -136,7 +136,7 @@ CHILD = """
 import os, signal, sys
 import anyio
 import dagrun
-from dagrun.journal.sqlite.journal import SQLiteJournal
+from dagrun import SQLiteJournal
 
 class Thing:
     def __init__(self, name): self.name = name

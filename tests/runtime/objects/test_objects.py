@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import Artifact, MemoryJournal, Plan, Policy, QuestionAsked, State, Status, Step
-from dagrun.errors import ContractError, PlanRefused, ValueRefused
-from dagrun.model.value import Unavailable
+from dagrun import Artifact, MemoryJournal, Plan, PlanRefused, Policy, State, Status, Step, Unavailable
+from dagrun.errors import ContractError, ValueRefused
+from dagrun.events import QuestionAsked
 from objects import CANARY, OtherThing, Stranger, Thing, Workshop, texts_of
 from scripted_model import ScriptedModel
 

@@ -10,7 +10,7 @@ import pytest
 from dagrun import Answer, ApprovalRule, Drop, Event, Patch, Replace, State, Status
 from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound
-from dagrun.model.event import QuestionAnswered, QuestionAsked
+from dagrun.events import QuestionAnswered, QuestionAsked
 from persons import Person, pay, run, settle, start, step
 from small_tools import near, states
 

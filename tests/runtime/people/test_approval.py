@@ -11,7 +11,7 @@ import pytest
 import dagrun
 from dagrun import Answer, ApprovalRule, Asked, Event, Patch, Plan, Policy, Replace, Rewire, State, Status, Step
 from dagrun.errors import QuestionNotFound
-from dagrun.model.event import QuestionAnswered
+from dagrun.events import QuestionAnswered
 from dagrun.testing import Takes
 from persons import Person, given, pay, rule, run, settle, start, step
 from small_tools import near, scripted, states, toolset

@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 import dagrun
 from dagrun import Answer, Drop, Event, Patch, Replace, Rewire, State, Status, Step
 from dagrun.errors import ContractError, QuestionNotFound
-from dagrun.model.event import QuestionAnswered
+from dagrun.events import QuestionAnswered
 from persons import Person, given, pay, run, settle, start, step
 from small_tools import near, scripted, states
 

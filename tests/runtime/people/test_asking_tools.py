@@ -25,7 +25,7 @@ from dagrun import (
     ToolError,
 )
 from dagrun.errors import AnswerRefused, QuestionNotFound
-from dagrun.model.event import QuestionAnswered, StepResumed
+from dagrun.events import QuestionAnswered, StepResumed
 from dagrun.model.outcome import ErrorKind
 from persons import Person, given, run, settle, start, step
 from process_tools import asks_in_a_process, asks_in_a_thread

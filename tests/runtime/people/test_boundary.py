@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from dagrun import Drop, EndorseRule, Event, Flow, Rewire, Spliced
+from dagrun import Drop, EndorseRule, Event, Flow, Rewire
+from dagrun.events import Spliced
 from dagrun.model.value import decode
 from flow_world import Scripted, World, add, patch, replace, run, step
 

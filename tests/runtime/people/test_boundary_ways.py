@@ -222,7 +222,7 @@ async def test_a_refusing_policy_does_not_refuse_what_is_on_record() -> None:
         return 1.0
 
     tools = [balance, *(tool for tool in world.tools if tool.name != "balance")]
-    with pytest.raises(dagrun.CannotResume, match="tool balance: untrusted was false, is true"):
+    with pytest.raises(dagrun.errors.CannotResume, match="tool balance: untrusted was false, is true"):
         async with dagrun.resume("r", journal=journal, tools=tools):
             pass
     options: Any = {"tools": tools, "approver": world.person, "allow_differences": True}

@@ -8,10 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from dagrun import Answer, Question, RetryRule, Status, Step, ToolContext, ToolError
+from dagrun import Answer, Effect, Question, RetryRule, State, Status, Step, ToolContext, ToolError
 from dagrun.decide.recovery import Situation, decide, settled_state
-from dagrun.model.effect import Effect
-from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery, State
+from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
 from dagrun.model.plan import OnFailure
 from dagrun.model.tool import make_tool
 from dagrun.testing import StandIn

@@ -10,24 +10,10 @@ import pytest
 
 import dagrun
 from crash_process import RUN
-from dagrun import (
-    Answer,
-    Applied,
-    CannotResume,
-    Drop,
-    MemoryJournal,
-    Patch,
-    Plan,
-    Policy,
-    Replace,
-    RetryRule,
-    Rewire,
-    SpliceRefused,
-    Status,
-    Step,
-)
+from dagrun import Answer, Applied, Drop, MemoryJournal, Patch, Plan, Policy, Replace, RetryRule, Rewire, Status, Step
+from dagrun.errors import CannotResume, SpliceRefused
+from dagrun.events import RunReopened
 from dagrun.model.codec.event_codec import decode
-from dagrun.model.event import RunReopened
 from dagrun.model.tool import make_tool
 from keeping import Keeping
 

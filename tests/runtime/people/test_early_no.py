@@ -10,11 +10,12 @@ import pytest
 
 import dagrun
 from crash_process import RUN
-from dagrun import Applied, ContractError, MemoryJournal, Plan, Policy, RunResult, Status, Step, ToolContext
+from dagrun import Applied, MemoryJournal, Plan, Policy, RunResult, Status, Step, ToolContext
+from dagrun.errors import ContractError
+from dagrun.events import RunResumed, RunStarted
 from dagrun.graph.changes import apply
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
-from dagrun.model.event import RunResumed, RunStarted
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
 from keeping import Keeping

@@ -187,7 +187,7 @@ async def test_a_retry_does_not_run_a_first_plan_that_a_person_has_denied(name: 
     try:
         async with dagrun.retry("run", planner=planner, **options) as run:
             await run.result()
-    except (dagrun.CannotResume, dagrun.PlanRefused):
+    except (dagrun.errors.CannotResume, dagrun.PlanRefused):
         pass  # then there is nothing to be done again
 
     assert outcome.paid == []

@@ -10,15 +10,10 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Plan, Status, Step
-from dagrun.journal.memory import MemoryJournal
-from dagrun.journal.postgres.journal import PostgresJournal
-from dagrun.journal.sqlite.journal import SQLiteJournal
-from dagrun.model.event import RunResumed, RunStarted, RunSuspended
-from dagrun.model.journal import Journal
+from dagrun import MemoryJournal, Plan, PostgresJournal, Run, RunResult, SQLiteJournal, Status, Step
+from dagrun.events import RunResumed, RunStarted, RunSuspended
+from dagrun.extend import Journal
 from dagrun.model.question import ControlMessage
-from dagrun.runtime.result import RunResult
-from dagrun.runtime.run import Run
 from postgres_schemas import fresh_schema
 from small_tools import toolset
 

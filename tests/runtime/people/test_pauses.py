@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from dagrun import Add, Answer, Asked, Event, Patch, Rewire, State, Status, Step
-from dagrun.model.event import AttemptStarted, QuestionAnswered, RunEnded
+from dagrun.events import AttemptStarted, QuestionAnswered, RunEnded
 from persons import Person, pay, run, settle, start, step
 from small_tools import near, states
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import Answer, Asked, Drop, Patch, Plan, Policy, State, Status, Step
-from dagrun.errors import AnswerRefused, PlanRefused
+from dagrun import Answer, Asked, Drop, Patch, Plan, PlanRefused, Policy, State, Status, Step
+from dagrun.errors import AnswerRefused
 from dagrun_tools import TOOLS
 from dagrun_tools.flow import ask_user, handoff, join
 from persons import Person, given, run, settle, start, step
@@ -121,7 +121,7 @@ async def test_handoff_is_not_approved_besides() -> None:
     assert "DR910" not in {problem.code for problem in advice}
     async with start(hand, tools=(handoff,)) as handle:
         await settle()
-        with pytest.raises(dagrun.SpliceRefused):
+        with pytest.raises(dagrun.errors.SpliceRefused):
             await handle.splice(Patch(edits=[Drop(id="hand")]))
         await handle.splice(Patch(edits=[Drop(id="hand", cancel=True)]))
 

@@ -13,8 +13,7 @@ from typing_extensions import TypedDict
 
 import dagrun
 from agents import answer, call
-from dagrun import Add, ApprovalRule, Condition, Drop, Flow, Patch, Plan, Policy, Replace, Step, ToolError
-from dagrun.errors import PlanRefused
+from dagrun import Add, ApprovalRule, Condition, Drop, Flow, Patch, Plan, PlanRefused, Policy, Replace, Step, ToolError
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import decode
 from persons import Person

@@ -25,7 +25,7 @@ from dagrun import (
     Step,
     ToolContext,
 )
-from dagrun.model.event import QuestionAnswered, QuestionAsked, ReplanRequested
+from dagrun.events import QuestionAnswered, QuestionAsked, ReplanRequested
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
 from persons import Person

@@ -9,9 +9,9 @@ from typing import Any, Final
 import pytest
 
 import dagrun
-from dagrun import MemoryJournal, ModelPlanner, Plan, Policy, RubricCritic, Step
+from dagrun import Event, MemoryJournal, ModelPlanner, Plan, Policy, RubricCritic, Step
+from dagrun.events import PlannerCalled
 from dagrun.model.codec.event_codec import decode, encode
-from dagrun.model.event import Event, PlannerCalled
 from dagrun.model.redaction.redactor import MAX_ANSWERS
 from dagrun.observe.narrative import PLANNER, answers, chronicle
 from dagrun.planners.prompt_texts import PROMPT_VERSION
@@ -61,7 +61,7 @@ async def test_an_answer_that_is_no_plan_is_in_the_event_the_error_and_the_resul
     assert [call.answers for call in calls_in(seen)] == [(PROSE,), ("Still no.",)]
     assert result.reason.endswith("; its model answered: Still no.")
     assert result.planner_answers == ("Still no.",)
-    ended = next(event for event in seen if isinstance(event, dagrun.DraftEnded))
+    ended = next(event for event in seen if isinstance(event, dagrun.events.DraftEnded))
     assert ended.reason.endswith(f"; its model answered: {SHOWN}")
 
 

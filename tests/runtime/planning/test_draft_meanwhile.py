@@ -8,21 +8,9 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import (
-    Add,
-    Answer,
-    Drop,
-    Event,
-    Patch,
-    Plan,
-    Policy,
-    RetryRule,
-    RunEnded,
-    Spliced,
-    Status,
-    Step,
-)
+from dagrun import Add, Answer, Drop, Event, Patch, Plan, Policy, RetryRule, Status, Step
 from dagrun.errors import CannotPlan
+from dagrun.events import RunEnded, Spliced
 from draft_steps import NO_TOOL, drafts, nap, send, sender, start
 from drafts import GOAL, Says, Writer, run, started, whole
 from persons import Person

@@ -8,19 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from dagrun import (
-    Add,
-    Brief,
-    ContractError,
-    Event,
-    OpenAIPlanner,
-    Patch,
-    Plan,
-    PlanRefused,
-    Status,
-    Step,
-)
-from dagrun.errors import CannotPlan, ModelError, OverCeiling
+from dagrun import Add, Brief, Event, OpenAIPlanner, Patch, Plan, PlanRefused, Status, Step
+from dagrun.errors import CannotPlan, ContractError, ModelError, OverCeiling
 from draft_steps import NO_TOOL, drafts, nap, start
 from drafts import Says, Writer, run, started, whole
 from places import unplaced

@@ -10,7 +10,8 @@ import pytest
 
 import dagrun
 from catching import Parts, Proof, survivors
-from dagrun import Add, Brief, Event, Policy, Run, Spliced
+from dagrun import Add, Brief, Event, Policy, Run
+from dagrun.events import Spliced
 from dagrun.testing import run_virtual
 from draft_cases import make_draft
 from draft_mutants import DRAFT_MUTANTS

@@ -9,22 +9,9 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import (
-    Add,
-    Brief,
-    Budget,
-    CeilingNear,
-    Engine,
-    Event,
-    Plan,
-    PlannerCalled,
-    RetryRule,
-    RunEnded,
-    RunResult,
-    Status,
-    Step,
-)
+from dagrun import Add, Brief, Budget, Engine, Event, Plan, RetryRule, RunResult, Status, Step
 from dagrun.errors import ModelError, OverCeiling
+from dagrun.events import CeilingNear, PlannerCalled, RunEnded
 from dagrun.model.usage import METER, UNMETERED
 from dagrun.runtime.stop_scope import LAST_SECONDS
 from draft_steps import NO_TOOL, nap

@@ -11,14 +11,12 @@ import dagrun
 from dagrun import (
     Answer,
     Condition,
-    ContractError,
-    DraftEnded,
     Event,
     Patch,
     Plan,
-    PlannerCalled,
     PlanRefused,
     Policy,
+    Problem,
     Route,
     RouterPlanner,
     RunFailed,
@@ -28,7 +26,8 @@ from dagrun import (
     ToolError,
 )
 from dagrun.cli.terminal.event_lines import as_dict
-from dagrun.errors import CannotPlan, ModelError, OverCeiling, Problem
+from dagrun.errors import CannotPlan, ContractError, ModelError, OverCeiling
+from dagrun.events import DraftEnded, PlannerCalled
 from dagrun.model.usage import METER
 from drafts import GOAL, Says, Writer, run, started, whole
 from persons import Person

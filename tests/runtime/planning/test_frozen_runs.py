@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import MemoryJournal, Policy, StepwisePlanner
-from dagrun.model.event import AttemptStarted, DraftEnded, Event, PatchRefused, Spliced
+from dagrun import Event, MemoryJournal, Policy, StepwisePlanner
+from dagrun.events import AttemptStarted, DraftEnded, PatchRefused, Spliced
 from dagrun.planners.prompts import prompt_for
 from drafts import Writer
 from flow_world import Scripted, World, add, patch, plan_of, replace, step
@@ -244,7 +244,7 @@ async def test_a_run_that_is_frozen_later_asks_before_what_was_brought_before() 
     result = await run(world, patch(AGAIN, *brought), policy=OPEN, **known)
     assert (result.status, world.paid) == ("waiting", ["bill.txt"])
 
-    with pytest.raises(dagrun.CannotResume, match="freeze_plan"):
+    with pytest.raises(dagrun.errors.CannotResume, match="freeze_plan"):
         async with dagrun.resume("r", journal=journal, tools=world.tools, policy=FROZEN):
             pass
 

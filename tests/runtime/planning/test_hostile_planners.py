@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import Add, Brief, ContractError, Drop, Event, Patch, Plan, PlanRefused, Policy, Replace, Status, Step
-from dagrun.errors import OverCeiling
-from dagrun.model.event import AttemptStarted, PlannerCalled
+from dagrun import Add, Brief, Drop, Event, Patch, Plan, PlanRefused, Policy, Replace, Status, Step
+from dagrun.errors import ContractError, OverCeiling
+from dagrun.events import AttemptStarted, PlannerCalled
 from drafts import Says, run
 from small_tools import states
 

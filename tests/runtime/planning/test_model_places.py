@@ -12,7 +12,8 @@ import pytest
 import dagrun
 from dagrun import Engine, ModelPlanner, Plan, Policy, RubricCritic, Status, Step, Verdict
 from dagrun.errors import ModelError
-from dagrun.llm.language_model import Message, Reply, Request, Usage, ask
+from dagrun.extend import Message, Reply, Request, Usage
+from dagrun.llm.language_model import ask
 from small_tools import near
 
 pytestmark = pytest.mark.anyio

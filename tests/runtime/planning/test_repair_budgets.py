@@ -11,9 +11,8 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Add, MemoryJournal, Patch, Plan, Policy, Replace, Status, Step
-from dagrun.model.event import Event, ReplanEnded, ReplanStarted
-from dagrun.model.planner import Brief
+from dagrun import Add, Brief, Event, MemoryJournal, Patch, Plan, Policy, Replace, Status, Step
+from dagrun.events import ReplanEnded, ReplanStarted
 from dagrun.model.tool import make_tool
 from dagrun.testing import run_virtual
 from replans import Thinker, endings, fails, nap, patch, run, start

@@ -10,7 +10,7 @@ import pytest
 
 import dagrun
 from dagrun import Event, MemoryJournal, Plan, Policy, Step
-from dagrun.model.event import PlannerAsked
+from dagrun.events import PlannerAsked
 from dagrun.testing import run_virtual
 
 

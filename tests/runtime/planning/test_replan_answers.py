@@ -8,22 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from dagrun import (
-    Add,
-    AttemptEnded,
-    Brief,
-    Drop,
-    Event,
-    Plan,
-    Replace,
-    Spliced,
-    State,
-    Status,
-    Step,
-    ToolContext,
-    ToolError,
-    TriggerKind,
-)
+from dagrun import Add, Brief, Drop, Event, Plan, Replace, State, Status, Step, ToolContext, ToolError, TriggerKind
+from dagrun.events import AttemptEnded, Spliced
 from dagrun.model.tool import make_tool
 from dagrun.testing import Takes
 from places import unplaced

@@ -8,23 +8,8 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from dagrun import (
-    Add,
-    Answer,
-    Brief,
-    CountCritic,
-    Drop,
-    Event,
-    PatchRefused,
-    Question,
-    ReplanEnded,
-    ReplanStarted,
-    RunEnded,
-    State,
-    Status,
-    Step,
-    ToolContext,
-)
+from dagrun import Add, Answer, Brief, CountCritic, Drop, Event, Question, State, Status, Step, ToolContext
+from dagrun.events import PatchRefused, ReplanEnded, ReplanStarted, RunEnded
 from dagrun.model.tool import make_tool
 from places import unplaced
 from replans import Thinker, fails, instead, nap, patch, run, start, uses

@@ -10,9 +10,8 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Drop, MemoryJournal, Patch, Plan, Policy, Replace, Rewire, Status, Step
-from dagrun.model.event import Event, PlannerCalled, ReplanEnded, ReplanStarted, Spliced
-from dagrun.model.planner import Brief
+from dagrun import Brief, Drop, Event, MemoryJournal, Patch, Plan, Policy, Replace, Rewire, Status, Step
+from dagrun.events import PlannerCalled, ReplanEnded, ReplanStarted, Spliced
 from dagrun.model.tool import make_tool
 from dagrun.testing import run_virtual
 from replans import Thinker, endings, fails, instead, nap, patch, run, start

@@ -8,10 +8,9 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Flow, MemoryJournal, Policy
-from dagrun.errors import Problem
+from dagrun import Event, Flow, MemoryJournal, Policy, Problem
+from dagrun.events import PatchRefused, Spliced
 from dagrun.graph.patches.check_patch import Splicer
-from dagrun.model.event import Event, PatchRefused, Spliced
 from dagrun.observe.narrative import tell
 from flow_world import Scripted, World, add, patch, plan_of, replace, step
 

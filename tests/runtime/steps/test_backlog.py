@@ -13,10 +13,9 @@ from anyio.lowlevel import checkpoint
 
 import dagrun
 from crash_process import RUN
-from dagrun import Add, Answer, MemoryJournal, Patch, Plan, Policy, Run, RunResult, Step, ToolContext
+from dagrun import Add, Answer, Brief, Event, MemoryJournal, Patch, Plan, Policy, Run, RunResult, Step, ToolContext
 from dagrun.errors import SpliceRefused
-from dagrun.model.event import Event, GoalChanged, ReplanRequested, StepSettled
-from dagrun.model.planner import Brief
+from dagrun.events import GoalChanged, ReplanRequested, StepSettled
 from dagrun.model.tool import make_tool
 from dagrun.runtime.record.backlog import Backlog
 from keeping import Keeping

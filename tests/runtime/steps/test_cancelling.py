@@ -9,9 +9,8 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 import dagrun
-from dagrun import Plan, Policy, State, Status, Step
+from dagrun import Plan, Policy, Secrets, State, Status, Step
 from dagrun.model.redaction.redactor import Redactor
-from dagrun.model.secrets.secret import Secrets
 from small_tools import near, run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]

@@ -12,7 +12,6 @@ import pytest
 import dagrun
 from ceilings import NONSENSE, NOTHING, TOOLS, Book, limits_of, random_plan, random_policy, step
 from dagrun import (
-    CeilingNear,
     Condition,
     Drop,
     Event,
@@ -27,7 +26,8 @@ from dagrun import (
     Status,
     Step,
     Verdict,
-)  # fmt: skip
+)
+from dagrun.events import CeilingNear  # fmt: skip
 from dagrun.testing import run_virtual
 from persons import Person
 from small_tools import near, states

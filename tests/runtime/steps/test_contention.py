@@ -16,11 +16,10 @@ from typing import Any
 import anyio
 import pytest
 
-from dagrun.api.replaying import replay
+from dagrun import SQLiteJournal, replay
 from dagrun.errors import JournalError
-from dagrun.journal.sqlite.journal import SQLiteJournal
+from dagrun.events import AttemptEnded, AttemptStarted, RunEnded, StepSettled
 from dagrun.model.codec.event_codec import events_of
-from dagrun.model.event import AttemptEnded, AttemptStarted, RunEnded, StepSettled
 from kill_child import LONG, RUN, Outside
 from kill_server import Server, serving
 from seeds import NIGHT

@@ -17,14 +17,24 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Engine, MemoryJournal, Plan, Policy, State, Status, Step
-from dagrun.decide.durations import FADES_ABOVE, Durations
+from dagrun import (
+    Durability,
+    Engine,
+    Event,
+    MemoryJournal,
+    Plan,
+    Policy,
+    PostgresJournal,
+    SQLiteJournal,
+    State,
+    Status,
+    Step,
+)
+from dagrun.decide.durations import FADES_ABOVE
 from dagrun.errors import JournalFailed, RecordRefused
+from dagrun.events import AttemptStarted
+from dagrun.extend import Durations, Journal, SupportsDurations
 from dagrun.journal import summary_cache as remembered
-from dagrun.journal.postgres.journal import PostgresJournal
-from dagrun.journal.sqlite.journal import SQLiteJournal
-from dagrun.model.event import AttemptStarted, Event
-from dagrun.model.journal import Durability, Journal, SupportsDurations
 from postgres_schemas import fresh_schema, say
 from test_learned_order import BY_HOPS, BY_SECONDS, ONE, STEPS, TOOLS, known
 

@@ -13,10 +13,9 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Plan, Policy, RetryRule, State, Status, Step
+from dagrun import Plan, Policy, RetryRule, RunResult, State, Status, Step, StepResult
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
-from dagrun.runtime.result import RunResult, StepResult
 from misbehaving import ASYNCIO_ONLY, BEHAVIOURS, CLEANED_UP, end_what_was_left_behind, once_cancelled
 
 pytestmark = pytest.mark.anyio

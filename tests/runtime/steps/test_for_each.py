@@ -8,9 +8,8 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Condition, Plan, RetryRule, State, Status, Step, ToolContext, ToolError
+from dagrun import Condition, Plan, RetryRule, RunResult, State, Status, Step, ToolContext, ToolError
 from dagrun.model.tool import make_tool
-from dagrun.runtime.result import RunResult
 from places import unplaced
 from small_tools import ONCE, near, run, scripted, states, toolset
 

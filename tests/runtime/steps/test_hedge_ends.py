@@ -12,10 +12,10 @@ import pytest
 import dagrun
 from dagrun import Drop, Engine, MemoryJournal, Patch, Plan, Policy, RunResult, State, Status, ToolContext, ToolError
 from dagrun.api.replaying import replayed
+from dagrun.events import AttemptEnded, RunEnded
 from dagrun.graph.fold import state_hash
 from dagrun.journal.memory import _KeptRun
 from dagrun.model.codec.event_codec import decode
-from dagrun.model.event import AttemptEnded, RunEnded
 from hedge_tools import HEDGED, PATIENCE, Act, Looker, Played, kept, known, nap, play, started, step
 from misbehaving import BEHAVIOURS
 from small_tools import AT_ONCE, ONCE, SMALL_TOOLS, near, states
@@ -245,7 +245,7 @@ async def test_a_second_call_that_is_stopped_before_it_has_begun_is_not_made() -
     look = Looker(SLOW)
 
     def stop(event: dagrun.Event) -> None:
-        if isinstance(event, dagrun.Hedged):
+        if isinstance(event, dagrun.events.Hedged):
             running.cancel("slow")
 
     async with dagrun.start(

@@ -10,7 +10,7 @@ import pytest
 
 import dagrun
 from dagrun import ToolContext
-from dagrun.model.event import StepResumed
+from dagrun.events import StepResumed
 from hedge_tools import PATIENCE, Act, Looker, nap, play, started, step
 from judges import Judge
 from persons import Person
@@ -73,7 +73,7 @@ async def test_an_answer_that_comes_as_the_second_call_wins_opens_nothing_again(
         async def answer() -> None:
             (question,) = played.run.pending
             await may_end.wait()
-            with suppress(dagrun.QuestionNotFound):
+            with suppress(dagrun.errors.QuestionNotFound):
                 await played.run.answer(question, dagrun.Answer("approve", value="that one"))
 
         async with anyio.create_task_group() as tasks:

@@ -119,7 +119,7 @@ async def test_each_attempt_may_be_hedged() -> None:
     assert played.result.output == "quick"
     assert played.result.makespan == near(1.5 + PATIENCE + 0.5)
     assert played.told() == ALL * 2
-    assert [event.attempt for event in played.of(dagrun.Hedged)] == [1, 2]
+    assert [event.attempt for event in played.of(dagrun.events.Hedged)] == [1, 2]
 
 
 async def test_an_attempt_gets_one_second_call_at_most() -> None:
@@ -301,7 +301,7 @@ async def test_if_the_other_branch_ends_sooner_than_thought_it_is_hedged_at_the_
 
     assert played.hedged == ["slow"]
     assert played.result.makespan == near(4 * PATIENCE + 0.5)
-    assert played.of(dagrun.Hedged)[0].after == near(4 * PATIENCE)
+    assert played.of(dagrun.events.Hedged)[0].after == near(4 * PATIENCE)
 
 
 async def test_what_has_gone_of_the_other_branch_counts() -> None:

@@ -9,14 +9,26 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Add, Answer, Engine, Plan, Policy, RetryRule, Step, ToolContext
+from dagrun import (
+    Add,
+    Answer,
+    CheckedPlan,
+    Engine,
+    Event,
+    HedgeRule,
+    Plan,
+    Policy,
+    RetryRule,
+    Step,
+    Toolbox,
+    ToolContext,
+)
 from dagrun.checks.check_plan import check_plan
-from dagrun.checks.checked_plan import CheckedPlan, empty_plan
-from dagrun.decide.durations import Durations
+from dagrun.checks.checked_plan import empty_plan
+from dagrun.events import AttemptStarted
+from dagrun.extend import Durations
 from dagrun.graph.longest_paths import Expected, priorities
-from dagrun.model.event import AttemptStarted, Event
-from dagrun.model.policy import HedgeRule
-from dagrun.model.toolbox import AnyTool, Toolbox
+from dagrun.model.toolbox import AnyTool
 from judges import Judge
 from replans import patch
 

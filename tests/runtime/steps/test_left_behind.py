@@ -6,8 +6,9 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Engine, HedgeRule, MemoryJournal, Plan, Policy, Status, Step, StillRunning, ToolCall, ToolContext
-from dagrun.model.event import Event, Progress, QuestionAsked, RunEnded
+from dagrun import Engine, Event, HedgeRule, MemoryJournal, Plan, Policy, Status, Step, ToolContext
+from dagrun.events import Progress, QuestionAsked, RunEnded
+from dagrun.extend import StillRunning, ToolCall
 from dagrun.model.tool import make_tool
 from hedge_tools import known
 from replans import nap

@@ -7,10 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
-from dagrun import Condition, Drop, Plan, Replace, Status, Step, ToolError
-from dagrun.errors import PlanRefused, SpliceRefused
+from dagrun import Condition, Drop, Plan, PlanRefused, Replace, Status, Step, ToolError, Unavailable
+from dagrun.errors import SpliceRefused
 from dagrun.model.tool import make_tool
-from dagrun.model.value import Unavailable
 from replans import Thinker, nap, patch, start, uses
 from small_tools import near, run, scripted, states
 

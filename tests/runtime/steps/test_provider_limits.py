@@ -8,8 +8,7 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Plan, Policy, Rate, RetryRule, Status, Step, ToolError
-from dagrun.errors import PlanRefused
+from dagrun import Plan, PlanRefused, Policy, Rate, RetryRule, Status, Step, ToolError
 from dagrun.graph.adaptive_limit import Bucket, ProviderWindow
 from dagrun.model.tool import make_tool
 from small_tools import near

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import RetryRule, State, Status, Step, ToolContext, ToolError
+from dagrun import RetryRule, State, Status, Step, StepResult, ToolContext, ToolError
 from dagrun.model.outcome import ErrorKind, Recovery
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
-from dagrun.runtime.result import StepResult
 from dagrun.testing import StandIn, Takes
 from misbehaving import leaves_a_cancellation_behind
 from small_tools import AT_ONCE, ONCE, near, run, scripted, states

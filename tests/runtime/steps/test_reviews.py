@@ -8,19 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from dagrun import (
-    AttemptEnded,
-    AttemptStarted,
-    CountCritic,
-    Event,
-    Reviewed,
-    RuleCritic,
-    Status,
-    Step,
-    ToolContext,
-    Verdict,
-)
+from dagrun import CountCritic, Event, RuleCritic, Status, Step, ToolContext, Verdict
 from dagrun.errors import SpliceRefused
+from dagrun.events import AttemptEnded, AttemptStarted, Reviewed
 from dagrun.model.outcome import ErrorKind, Outcome
 from dagrun.model.tool import make_tool
 from dagrun.model.usage import METER

@@ -13,9 +13,8 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 import dagrun
-from dagrun import Plan, Policy, State, Status, Step, ToolContext, ToolError
+from dagrun import Plan, Policy, RetryRule, State, Status, Step, ToolContext, ToolError
 from dagrun.model.outcome import ErrorKind
-from dagrun.model.plan import RetryRule
 from dagrun.model.tool import make_tool
 from dagrun.testing import Takes
 from misbehaving import cleans_up_for_too_long, leaves_a_cancellation_behind

@@ -10,9 +10,8 @@ import pytest
 from pydantic import Field
 
 import dagrun
-from dagrun import Condition, Drop, Replace, Status, Step, ToolError
-from dagrun.errors import PlanRefused, SpliceRefused
-from dagrun.journal.memory import MemoryJournal
+from dagrun import Condition, Drop, MemoryJournal, PlanRefused, Replace, Status, Step, ToolError
+from dagrun.errors import SpliceRefused
 from dagrun.model.tool import make_tool
 from replans import Thinker, nap, patch, start
 from small_tools import AT_ONCE, ONCE, near, run, states, toolset
@@ -533,7 +532,7 @@ async def test_functions_that_cannot_take_a_stream_are_refused() -> None:
         (union, "a stream inside"),
     )
     for function, why in (*wrong, (limited, "takes no limits")):
-        with pytest.raises(dagrun.ContractError, match=why):
+        with pytest.raises(dagrun.errors.ContractError, match=why):
             make_tool(function, effect="pure")
 
 

@@ -22,11 +22,8 @@ from dagrun import (
     Patch,
     Policy,
     Question,
-    QuestionAnswered,
-    QuestionAsked,
     Replace,
     RunResult,
-    Spliced,
     Step,
     Toolbox,
     check,
@@ -38,6 +35,7 @@ from dagrun.cli.records.output_folder import run_folder
 from dagrun.cli.setup.mcp_servers import KeptServers
 from dagrun.cli.setup.tool_modules import ConnectedToolbox
 from dagrun.cli.terminal.display import StepLines
+from dagrun.events import QuestionAnswered, QuestionAsked, Spliced
 from dagrun_tools.demo.demo_run import files_in, packaged, save_run
 
 THINKING: Final = 0.4  # seconds; a model would take longer

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import click
 
-from dagrun import MissingExtra, RunResult
+from dagrun import RunResult
 from dagrun.cli.terminal.text import columns_of, data_output, is_ascii
 from dagrun.cli.terminal.user_errors import BadInput
+from dagrun.errors import MissingExtra
 from dagrun.observe.progress import count_recoveries
 from dagrun_tools.demo.demo_run import carry_out, files_in, packaged
 from dagrun_tools.demo.replan import NEW_NAME, OLD_NAME, replan_facts, replan_lines, run_replan
