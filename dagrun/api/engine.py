@@ -31,7 +31,6 @@ from dagrun.api.record_opening import (
 )
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.durations import Durations
-from dagrun.decide.hedging import HedgeShare
 from dagrun.decide.interrupts import interrupt_in
 from dagrun.errors import ContractError, PlanRefused, ValueRefused, ValueTooLarge
 from dagrun.executors.executors import Executors
@@ -116,7 +115,6 @@ class Engine:
             cap=cap,
             budget=budget,
             durations=self.durations,
-            hedge_share=HedgeShare(),
         )
         self._features = EngineFeatures(max_cache_bytes)
         self._executors = Executors(executors)

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
+    from dagrun.decide.durations import Durations
+    from dagrun.features.hedging import HedgeShare
     from dagrun.features.shared_calls.result_cache import ResultCache
+    from dagrun.model.policy import HedgeRule
     from dagrun.runtime.deadlines import Timers
     from dagrun.runtime.run_features import Composer
     from dagrun.runtime.run_parts import RunParts
     from dagrun.runtime.run_setup import CallSettings
     from dagrun.runtime.steps.attempt import AskInside, CallSharer
-    from dagrun.runtime.steps.scheduler import Scheduler
+    from dagrun.runtime.steps.scheduler import Hedging, Scheduler
 
-_MAKING: Final = Lock()
+_MAKING: Final = Lock()  # the runs of an engine may be in several threads
 MAX_CACHE_BYTES: Final = 64 << 20  # of kept results of calls, unless the engine says otherwise
 
 
@@ -30,10 +33,11 @@ class EngineFeatures:
         results: The kept results of calls; `None` until a run has a tool that shares calls.
     """
 
-    __slots__ = ("_max_cache_bytes", "results")
+    __slots__ = ("_hedge_share", "_max_cache_bytes", "results")
 
     def __init__(self, max_cache_bytes: int) -> None:
         self._max_cache_bytes = max_cache_bytes
+        self._hedge_share: HedgeShare | None = None
         self.results: ResultCache | None = None
 
     def composer(self, parts: RunParts, scheduler: Scheduler) -> Composer:
@@ -41,6 +45,15 @@ class EngineFeatures:
         from dagrun.features.composing import Composing
 
         return Composing(parts, scheduler)
+
+    def hedging(self, parts: RunParts, rule: HedgeRule, durations: Durations, scheduler: Scheduler) -> Hedging:
+        """Return the part that makes the second calls of a run."""
+        from dagrun.features.hedging import Hedges, HedgeShare
+
+        with _MAKING:
+            share = self._hedge_share = self._hedge_share or HedgeShare()
+        running, endings, finish = scheduler.running, scheduler.endings, scheduler.finish
+        return Hedges(parts, rule, durations, share, running=running, endings=endings, finish=finish)
 
     def call_sharer(
         self,
@@ -57,6 +70,6 @@ class EngineFeatures:
         from dagrun.features.shared_calls.shared_calls import OwnAttempts, SharedCalls
 
         own = OwnAttempts(parts, calls.executors, calls.artifacts, root=root, ask_person=ask_person)
-        with _MAKING:  # the runs of an engine may be in several threads
+        with _MAKING:
             results = self.results = self.results or ResultCache(self._max_cache_bytes)
         return SharedCalls(parts, own, results, tasks, alarms)

@@ -24,13 +24,12 @@ from dagrun.runtime.run_parts import RunParts
 from dagrun.runtime.run_setup import RunSetup
 from dagrun.runtime.steps.attempt import AttemptRunner, CallSharer
 from dagrun.runtime.steps.attempt_completion import DurationRecorder, learns
-from dagrun.runtime.steps.scheduler import Scheduler
+from dagrun.runtime.steps.scheduler import Hedging, Scheduler
 from dagrun.runtime.steps.workers import Workers
 
 if TYPE_CHECKING:
     from dagrun.runtime.planning.coordinator import Coordinator
     from dagrun.runtime.run_features import Composer, RunFeatures
-    from dagrun.runtime.steps.hedging import Hedges
 
 
 class RunAssembly:
@@ -64,7 +63,7 @@ class RunAssembly:
         self._record = parts.record
         self.learning = DurationRecorder(setup.shared.durations) if learns(parts.policy, setup.shared.cap) else None
         self.scheduler = Scheduler(parts)
-        self.scheduler.hedges = self._make_hedges()
+        self.scheduler.hedges = self._make_hedging()
         self.scheduler.endings.learning = self.learning
         self.coordinator = self._make_coordinator()
         self.composing = self._make_composer()
@@ -76,16 +75,11 @@ class RunAssembly:
         self._sharing: CallSharer | None = None
         self._is_open = False
 
-    def _make_hedges(self) -> Hedges | None:
+    def _make_hedging(self) -> Hedging | None:
         rule = self.parts.policy.hedge
         if rule is None:
             return None
-        from dagrun.runtime.steps.hedging import Hedges
-
-        shared, scheduler = self._setup.shared, self.scheduler
-        durations, share = shared.durations, shared.hedge_share
-        running, endings, finish = scheduler.running, scheduler.endings, scheduler.finish
-        return Hedges(self.parts, rule, durations, share, running=running, endings=endings, finish=finish)
+        return self._features.hedging(self.parts, rule, self._setup.shared.durations, self.scheduler)
 
     def _make_coordinator(self) -> Coordinator | None:
         planner = self._setup.options["planner"]

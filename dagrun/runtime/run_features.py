@@ -16,12 +16,14 @@ import anyio
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
+    from dagrun.decide.durations import Durations
+    from dagrun.model.policy import HedgeRule
     from dagrun.runtime.deadlines import Timers
     from dagrun.runtime.result import RunResult
     from dagrun.runtime.run_parts import RunParts
     from dagrun.runtime.run_setup import CallSettings
     from dagrun.runtime.steps.attempt import AskInside, CallSharer
-    from dagrun.runtime.steps.scheduler import Scheduler
+    from dagrun.runtime.steps.scheduler import Hedging, Scheduler
 
 
 class AnswerPiece(str):
@@ -57,6 +59,17 @@ class RunFeatures(Protocol):
 
     def composer(self, parts: RunParts, scheduler: Scheduler) -> Composer:
         """Return the part that composes the answer: the run has the option *compose*."""
+        ...
+
+    def hedging(self, parts: RunParts, rule: HedgeRule, durations: Durations, scheduler: Scheduler) -> Hedging:
+        """Return the part that makes second calls beside slow ones: the policy has a *rule* for it.
+
+        Args:
+            parts: What the parts of the run share.
+            rule: Which calls get a second one, and when.
+            durations: How long the calls of each tool took.
+            scheduler: Knows the running attempts.
+        """
         ...
 
     def call_sharer(

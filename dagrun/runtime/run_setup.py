@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.decide.durations import Durations
-from dagrun.decide.hedging import HedgeShare
 from dagrun.graph.budget import Budget
 from dagrun.graph.build import build
 from dagrun.graph.caps import Cap
@@ -35,7 +34,6 @@ class SharedByRuns:
         cap: Counts the running steps of all runs; `None` if there is no such limit.
         budget: Ceilings on the use of all runs together; `None` if there are none.
         durations: How long the calls of each tool took, as far as it is known.
-        hedge_share: Counts the calls of each tool, and how many of them were hedged.
         windows: What each provider takes, by its name, as a `ProviderWindow`; empty until one has refused a call, or a
             policy has a rate for it.
         model_windows: The same of the models of planners, by model.
@@ -44,7 +42,6 @@ class SharedByRuns:
     cap: Cap | None
     budget: Budget | None
     durations: Durations
-    hedge_share: HedgeShare
     windows: dict[str, Any] = field(default_factory=dict)
     model_windows: dict[str, Any] = field(default_factory=dict)
 

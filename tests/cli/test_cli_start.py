@@ -73,7 +73,7 @@ UNUSED = (HEAVY - {"anyio", "pydantic"}) | {
     "dagrun.graph.patches.apply_patch",
     "dagrun.llm.language_model",
     "dagrun.runtime.planning.coordinator",
-    "dagrun.runtime.steps.hedging",
+    "dagrun.features.hedging",
 }
 
 

@@ -4,7 +4,7 @@ A worker hands a ready step to `Scheduler.run_step`, which does the following, a
 
 1. Admission: everything is asked that must be asked before a call; the step may be settled, expanded or held instead.
 2. The attempt: arguments are filled in, its start is written to the journal if the call has an effect, the tool is
-   called, perhaps with a second call beside it (`Hedges`), and critics look at its output.
+   called, perhaps with a second call beside it (`Hedging`), and critics look at its output.
 3. The ending: recovery decides about the outcome, both are recorded, and what follows is done (`AttemptCompletion`).
 
 `Cancellation` tells attempts to stop, and `RunCompletion` ends the run. A change that no attempt has made is followed
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from anyio.abc import TaskGroup
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from dagrun.errors import Problem
     from dagrun.graph.patches.apply_patch import CheckedPatch
     from dagrun.graph.patches.check_patch import Origin
-    from dagrun.runtime.steps.hedging import Hedges
     from dagrun.runtime.steps.live_stream import LiveStream
 
 _READY: Final = State.READY
@@ -55,6 +54,20 @@ MAX_SHOWN: Final = 5  # ids of running steps
 _UNCLEAN: Final = frozenset(
     (ErrorKind.FOREIGN_CANCELLATION, ErrorKind.STRAY_CANCELLATION, ErrorKind.FORBIDDEN_EXCEPTION)
 )
+
+
+class Hedging(Protocol):
+    """Makes second calls beside slow ones; see `dagrun.features.hedging`."""
+
+    def open(self, tasks: TaskGroup, alarms: Timers, attempts: AttemptRunner) -> None:
+        """Set the task group of the run, and the parts that exist only inside it."""
+
+    async def perform(self, live: LiveAttempt) -> Outcome:
+        """Make the call of an attempt, and a second call, if it is slow and the run waits for it."""
+        ...
+
+    def left(self, live: LiveAttempt) -> None:
+        """Note that the task of the first call has left the attempt."""
 
 
 class Scheduler:
@@ -95,7 +108,7 @@ class Scheduler:
         self.stopping = Cancellation(parts, finish, self._running)
         self.endings = AttemptCompletion(parts, RecoveryDecider(parts, starting), finish, self._running)
         self.inside = AskFromTool(parts)
-        self.hedges: Hedges | None = None
+        self.hedges: Hedging | None = None
         self._attempts: AttemptRunner
         self._perform: Callable[[LiveAttempt], Coroutine[Any, Any, Outcome]]
         up.on_external_change, up.end_if_nothing_is_left = self.on_external_change, self._end_if_nothing_is_left

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from dagrun import State
-from dagrun.decide.hedging import HedgeShare, Rest, is_waited_for, longest_rests
+from dagrun.features.hedging import Hedges, HedgeShare, Rest, is_waited_for, longest_rests
 from dagrun.graph.frontier import Frontier
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
@@ -17,7 +17,6 @@ from dagrun.runtime.live_attempt import HedgedCall, LiveAttempt
 from dagrun.runtime.run_callbacks import RunCallbacks
 from dagrun.runtime.steps.attempt import AskPerson, AttemptRunner
 from dagrun.runtime.steps.budget_gate import BudgetGate
-from dagrun.runtime.steps.hedging import Hedges
 
 
 class HedgesEffects(Hedges):
