@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from dagrun.decide.durations import Durations
     from dagrun.features.hedging import HedgeShare
     from dagrun.features.shared_calls.result_cache import ResultCache
-    from dagrun.model.policy import HedgeRule
+    from dagrun.model.executor import Executor
+    from dagrun.model.policy import HedgeRule, Policy
     from dagrun.runtime.deadlines import Timers
     from dagrun.runtime.run_features import Composer
     from dagrun.runtime.run_parts import RunParts
@@ -73,3 +74,10 @@ class EngineFeatures:
         with _MAKING:
             results = self.results = self.results or ResultCache(self._max_cache_bytes)
         return SharedCalls(parts, own, results, tasks, alarms)
+
+
+def worker_processes(policy: Policy) -> Executor:
+    """Return the executor of worker processes, in the sizes that *policy* names."""
+    from dagrun.executors.processes.executor import ProcessExecutor
+
+    return ProcessExecutor(max_processes=policy.max_processes, max_memory=policy.max_process_memory)

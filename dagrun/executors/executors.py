@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import ChainMap
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 import anyio
@@ -35,12 +35,14 @@ class Executors:
 
     Args:
         host: The executors of the host, by name.
+        processes: Makes the executor ``process`` for a policy.
 
     Raises:
         ContractError: See `named`.
     """
 
-    def __init__(self, host: Mapping[str, Executor] | None = None) -> None:
+    def __init__(self, host: Mapping[str, Executor] | None, processes: Callable[[Policy], Executor]) -> None:
+        self._processes = processes
         self._host: dict[str, Executor] = {}
         self._host = self.named(host)
         self._made: dict[tuple[int | None, ...], BuiltInExecutors] = {}
@@ -70,7 +72,7 @@ class Executors:
         policy = plan.policy
         key = (policy.max_threads, policy.max_stuck_threads, policy.max_processes, policy.max_process_memory)
         if key not in self._made:
-            self._made[key] = BuiltInExecutors(policy)
+            self._made[key] = BuiltInExecutors(policy, self._processes)
         return ChainMap(dict(named), self._made[key]) if named else self._made[key]
 
     async def aclose(self) -> None:
@@ -86,10 +88,12 @@ class BuiltInExecutors(dict[str, Executor]):
 
     Args:
         policy: Limits the threads, the processes, and the memory of a process.
+        processes: Makes the executor ``process``.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, processes: Callable[[Policy], Executor]) -> None:
         super().__init__(coroutine=CoroutineExecutor())
+        self._processes = processes
         self._policy = policy
 
     def __missing__(self, name: str) -> Executor:
@@ -99,9 +103,7 @@ class BuiltInExecutors(dict[str, Executor]):
 
             self[name] = ThreadExecutor(max_threads=policy.max_threads, max_stuck=policy.max_stuck_threads)
         elif name == "process":
-            from dagrun.executors.processes.executor import ProcessExecutor  # here: few runs need processes
-
-            self[name] = ProcessExecutor(max_processes=policy.max_processes, max_memory=policy.max_process_memory)
+            self[name] = self._processes(policy)
         else:
             raise KeyError(name)
         return self[name]
