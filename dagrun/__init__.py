@@ -82,14 +82,12 @@ if TYPE_CHECKING:
     from dagrun.observe.presenters import report, show
     from dagrun.observe.tracing import Tracing
     from dagrun.planners.fallback_chain import EnsemblePlanner, FallbackChain, PersonPlanner
+    from dagrun.planners.host_plans import Route, RouterPlanner, StaticPlanner
+    from dagrun.planners.model_choice import ModelChooser, ToolPicker
     from dagrun.planners.model_planner import ModelPlanner
     from dagrun.planners.provider_planners import AnthropicPlanner, OpenAIPlanner
     from dagrun.planners.route_files import read_routes
-    from dagrun.planners.route_model import ModelChooser
-    from dagrun.planners.router import Route, RouterPlanner
-    from dagrun.planners.static import StaticPlanner
     from dagrun.planners.stepwise import StepwisePlanner
-    from dagrun.planners.tool_choice import ToolPicker
     from dagrun.plans.read_plan import read_plan
     from dagrun.runtime.result import RunResult, StepResult
     from dagrun.runtime.run import Run
@@ -166,11 +164,9 @@ _NAMES = {
     "dagrun.planners.provider_planners": "AnthropicPlanner OpenAIPlanner",
     "dagrun.planners.fallback_chain": "EnsemblePlanner FallbackChain PersonPlanner",
     "dagrun.planners.model_planner": "ModelPlanner",
-    "dagrun.planners.route_model": "ModelChooser",
+    "dagrun.planners.model_choice": "ModelChooser ToolPicker",
     "dagrun.planners.route_files": "read_routes",
-    "dagrun.planners.router": "Route RouterPlanner",
-    "dagrun.planners.static": "StaticPlanner",
-    "dagrun.planners.tool_choice": "ToolPicker",
+    "dagrun.planners.host_plans": "Route RouterPlanner StaticPlanner",
     "dagrun.planners.stepwise": "StepwisePlanner",
     "dagrun.runtime.run_features": "AnswerPiece",
     "dagrun.runtime.result": "RunResult StepResult",

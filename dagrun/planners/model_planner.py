@@ -15,13 +15,12 @@ from dagrun.model.policy import PlanLimits
 from dagrun.planners.answers.model_answers import read_answer
 from dagrun.planners.answers.plan_schemas import patch_schema, toolset_schema
 from dagrun.planners.answers.plan_stream import PlanReader
-from dagrun.planners.ask_model import LastAnswers, pieces_of, text_of, toolbox_of
+from dagrun.planners.ask_model import LastAnswers, RunawaySteps, pieces_of, text_of, toolbox_of
+from dagrun.planners.model_choice import SelectTools, ToolChoice
 from dagrun.planners.prompt_examples import Dialect
 from dagrun.planners.prompt_texts import Wording, WordingOptions
-from dagrun.planners.prompts import Kind, Prompt, prompt_for
-from dagrun.planners.repetition_guard import RunawaySteps
-from dagrun.planners.small_answers import SmallAnswer
-from dagrun.planners.tool_choice import SelectTools, ToolChoice
+from dagrun.planners.prompts import Kind, prompt_for
+from dagrun.planners.small_models import SmallAnswer
 
 _PLAN_FORM: Final = ("create_plan", "A plan: the steps that reach the goal, or the reason why there is none.")
 _PATCH_FORM: Final = ("change_plan", "How the plan changes, or the reason why it cannot.")
@@ -179,7 +178,7 @@ class ModelPlanner:
         )
         temperature = _SMALL_TEMPERATURES.get(kind) if dialect == "calls" else None
         temperature = temperature if self._temperature is None else self._temperature
-        return self._request_of(prompt, self._form(kind, dialect, brief), temperature)
+        return prompt.request(self._form(kind, dialect, brief), self._max_output_tokens, temperature)
 
     def _dialect_for(self, kind: Kind, brief: Brief) -> Dialect:
         """Return the dialect of the answer: a model that could not end its plan is asked for a shorter form."""
@@ -193,15 +192,6 @@ class ModelPlanner:
         if dialect in _LINES:
             return None
         return Form(*_PLAN_FORM, toolset_schema(toolbox, "lean" if dialect == "lean" else "full"))
-
-    def _request_of(self, prompt: Prompt, form: Form | None, temperature: float | None) -> Request:
-        return Request(
-            system=prompt.system,
-            messages=prompt.messages,
-            form=form,
-            max_output_tokens=self._max_output_tokens,
-            temperature=temperature,
-        )
 
 
 def _is_broken(brief: Brief) -> bool:

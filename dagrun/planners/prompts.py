@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from dagrun.llm.language_model import Message
+from dagrun.llm.language_model import Form, Message, Request
 from dagrun.llm.quoting import quote
 from dagrun.model.planner import Brief
 from dagrun.model.policy import PlanLimits
 from dagrun.planners.prompt_examples import NEXT_EXAMPLE, PATCH_EXAMPLE, Dialect, Example, renamed
 from dagrun.planners.prompt_texts import FACTS, KEEPS_PLAN, PROMPT_VERSION, Wording
 from dagrun.planners.signatures import signatures_of
-from dagrun.planners.small_prompts import small_prompt
+from dagrun.planners.small_models import small_prompt
 
 # What is asked for: the first plan; a new first plan, because the last one was refused; a change of the running plan;
 # the next step of a loop.
@@ -40,6 +40,16 @@ class Prompt:
     system: str
     messages: tuple[Message, ...]
     version: str = PROMPT_VERSION
+
+    def request(self, form: Form | None, max_output_tokens: int, temperature: float | None) -> Request:
+        """Return the request with this prompt."""
+        return Request(
+            system=self.system,
+            messages=self.messages,
+            form=form,
+            max_output_tokens=max_output_tokens,
+            temperature=temperature,
+        )
 
     def __str__(self) -> str:
         turns = "\n\n".join(f"--- {message.role} ---\n{message.text}" for message in self.messages)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, Final, Literal, Unpack
 
 from dagrun.errors import ContractError
 from dagrun.llm.anthropic_model import AnthropicModel
-from dagrun.llm.language_model import Structure
+from dagrun.llm.http_model import HttpOptions
 from dagrun.llm.openai_model import OpenAIModel
-from dagrun.llm.prices import Prices, PriceTable
 from dagrun.model.policy import PlanLimits
+from dagrun.planners.model_choice import SelectTools
 from dagrun.planners.model_planner import ModelPlanner
 from dagrun.planners.prompt_examples import Dialect
 from dagrun.planners.prompt_texts import WordingOptions
-from dagrun.planners.tool_choice import SelectTools
 
 MODEL_VARIABLE: Final = "DAGRUN_MODEL"
 
 
-class PlanningOptions(WordingOptions, total=False):
-    """The options of `ModelPlanner`, except the model, for planners that bring their own."""
+class PlannerOptions(WordingOptions, HttpOptions, total=False):
+    """The options of a planner that brings its own model: those of `ModelPlanner`, and those of the model."""
 
     dialect: Dialect
     max_output_tokens: int
@@ -34,13 +34,9 @@ class OpenAIPlanner(ModelPlanner):
 
     Args:
         model: The name by which the server knows it; `None` for the name in ``DAGRUN_MODEL``.
-        base_url: As for `OpenAIModel`, like the next five options.
         api: ``responses``, ``chat``, or ``auto``.
-        structure: ``schema``, ``tool``, ``json``, or ``auto``.
-        prices: The prices of models.
-        api_key: The key; `None` for the one in ``OPENAI_API_KEY``.
-        http_client: An ``AsyncClient`` of httpx or httpx2.
-        planning: The other options of `ModelPlanner`: *dialect*, *instructions*, *constraints* and so on.
+        options: The other options of `OpenAIModel`, such as *base_url*, *structure*, *prices*, *api_key* and
+            *http_client*; and those of `ModelPlanner`: *dialect*, *instructions*, *constraints* and so on.
 
     Raises:
         ContractError: An option is not valid, or the name of the model or the key is missing.
@@ -55,26 +51,11 @@ class OpenAIPlanner(ModelPlanner):
         self,
         model: str | None = None,
         *,
-        base_url: str | None = None,
         api: Literal["auto", "responses", "chat"] = "auto",
-        structure: Structure | Literal["auto"] = "auto",
-        prices: PriceTable | Prices | None = None,
-        api_key: str | None = None,
-        http_client: Any = None,
-        **planning: Unpack[PlanningOptions],
+        **options: Unpack[PlannerOptions],
     ) -> None:
-        super().__init__(
-            OpenAIModel(
-                name_of_model(model),
-                base_url=base_url,
-                api=api,
-                structure=structure,
-                prices=prices,
-                api_key=api_key,
-                http_client=http_client,
-            ),
-            **planning,
-        )
+        of_model, planning = _split(options)
+        super().__init__(OpenAIModel(name_of_model(model), api=api, **of_model), **planning)
 
 
 class AnthropicPlanner(ModelPlanner):
@@ -82,40 +63,23 @@ class AnthropicPlanner(ModelPlanner):
 
     Args:
         model: The name by which Anthropic knows it; `None` for the name in ``DAGRUN_MODEL``.
-        base_url: As for `AnthropicModel`, like the next four options.
-        structure: ``schema``, ``tool``, ``json``, or ``auto``.
-        prices: The prices of models.
-        api_key: The key; `None` for the one in ``ANTHROPIC_API_KEY``.
-        http_client: An ``AsyncClient`` of httpx2.
-        planning: The other options of `ModelPlanner`: *dialect*, *instructions*, *constraints* and so on.
+        options: The options of `AnthropicModel`, such as *base_url*, *structure*, *prices*, *api_key* and
+            *http_client*; and those of `ModelPlanner`: *dialect*, *instructions*, *constraints* and so on.
 
     Raises:
         ContractError: An option is not valid, or the name of the model or the key is missing.
         MissingExtra: The library of Anthropic is not installed.
     """
 
-    def __init__(
-        self,
-        model: str | None = None,
-        *,
-        base_url: str | None = None,
-        structure: Structure | Literal["auto"] = "auto",
-        prices: PriceTable | Prices | None = None,
-        api_key: str | None = None,
-        http_client: Any = None,
-        **planning: Unpack[PlanningOptions],
-    ) -> None:
-        super().__init__(
-            AnthropicModel(
-                name_of_model(model),
-                base_url=base_url,
-                structure=structure,
-                prices=prices,
-                api_key=api_key,
-                http_client=http_client,
-            ),
-            **planning,
-        )
+    def __init__(self, model: str | None = None, **options: Unpack[PlannerOptions]) -> None:
+        of_model, planning = _split(options)
+        super().__init__(AnthropicModel(name_of_model(model), **of_model), **planning)
+
+
+def _split(options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the options of the model, and those of the planner."""
+    of_model = {name: options[name] for name in options if name in HttpOptions.__annotations__}
+    return of_model, {name: options[name] for name in options if name not in of_model}
 
 
 def name_of_model(given: str | None) -> str:

@@ -23,7 +23,7 @@ from dagrun.errors import ContractError, shorten
 from dagrun.model.plan import Plan
 from dagrun.model.reference import HOLE, quote_template
 from dagrun.model.signature import explain
-from dagrun.planners.router import Route
+from dagrun.planners.host_plans import Route
 
 _LOG: Final = logging.getLogger("dagrun.run")
 _PLACE: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")

@@ -1,13 +1,17 @@
-"""`StepwisePlanner`: one step at a time, for goals that cannot be planned ahead."""
+"""`StepwisePlanner`: one step at a time, for goals that cannot be planned ahead; and its scratchpad.
+
+The scratchpad is an explicit plan, which the model rewrites each turn.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Literal, Unpack
 
 from dagrun.errors import CannotPlan, ContractError, shorten
-from dagrun.llm.language_model import Form, LanguageModel, Request, must_be_counts, must_be_model
+from dagrun.llm.language_model import Form, LanguageModel, Message, must_be_counts, must_be_model
+from dagrun.llm.quoting import quote
 from dagrun.model.outcome import State
 from dagrun.model.patch import Add, Patch, rename_in_step
 from dagrun.model.plan import Step
@@ -18,8 +22,7 @@ from dagrun.planners.answers.model_answers import NextStepAnswer, read_next_step
 from dagrun.planners.answers.plan_schemas import next_step_schema
 from dagrun.planners.ask_model import LastAnswers, text_of, toolbox_of
 from dagrun.planners.prompt_texts import Wording, WordingOptions
-from dagrun.planners.prompts import prompt_for
-from dagrun.planners.scratchpad import scratchpad_from, scratchpad_of, with_plan, with_scratchpad
+from dagrun.planners.prompts import Prompt, prompt_for
 
 MAX_ID: Final = 48
 _FORM: Final = ("next_step", "The next step, or why there is none.")
@@ -120,7 +123,7 @@ class StepwisePlanner:
         """Put the plan of the answer on the scratchpad."""
         notes = NOTES.get()
         if self._keeps_plan and answer.plan is not None and notes is not None:
-            notes.text = scratchpad_of(answer.plan).text()
+            notes.text = _text_of_plan(answer.plan)
 
     async def _ask(self, brief: Brief, left: int) -> NextStepAnswer:
         toolbox = toolbox_of(brief)
@@ -128,14 +131,8 @@ class StepwisePlanner:
         prompt = prompt_for("next", "json", brief, wording=self.wording, previous=previous, max_steps=left)
         schema = next_step_schema(toolbox)
         if self._keeps_plan:
-            prompt, schema = with_scratchpad(prompt, scratchpad_from(brief.notes)), with_plan(schema)
-        request = Request(
-            system=prompt.system,
-            messages=prompt.messages,
-            form=Form(*_FORM, schema),
-            max_output_tokens=self._max_output_tokens,
-            temperature=self._temperature,
-        )
+            prompt, schema = _with_scratchpad(prompt, _plan_in(brief.notes)), _with_plan(schema)
+        request = prompt.request(Form(*_FORM, schema), self._max_output_tokens, self._temperature)
         text = await text_of(self.model, request, self._limits)
         self._answers.keep(brief, text)
         return read_next_step(text, toolbox, self._limits)
@@ -214,3 +211,52 @@ def _as_history(answer: NextStepAnswer, step: Step) -> Step:
     if not step.description and answer.thought:
         changed["description"] = shorten(answer.thought, 500)
     return step.model_copy(update=changed)
+
+
+# The scratchpad ------------------------------------------------------------------------------------------------------
+
+MAX_ITEMS: Final = 50
+MAX_ITEM: Final = 300  # characters
+
+_RULES: Final = """\
+# The plan on your scratchpad
+
+- "plan" in your answer is what is left to do after "step", as a list of short sentences, in order; [] if nothing is.
+- The block "plan" is the list that you wrote last time. Take out what is done, keep the rest word for word, and \
+change only what the results have proved wrong.
+- "step" is the first item of the list, unless something came in between."""
+
+_PLAN: Final = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "What is left to do after this step, in order.",
+}
+
+
+def _text_of_plan(plan: Sequence[str]) -> str:
+    """Return the plan of an answer as text, for the record, cut to the allowed length."""
+    items = [shorten(" ".join(item.split()), MAX_ITEM) for item in plan[:MAX_ITEMS] if item.strip()]
+    return json.dumps({"plan": items}, ensure_ascii=False)
+
+
+def _plan_in(text: str) -> list[str]:
+    """Return the plan that `_text_of_plan` has written; an empty one for any other text."""
+    try:
+        return list(map(str, json.loads(text)["plan"]))
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _with_scratchpad(prompt: Prompt, plan: Sequence[str]) -> Prompt:
+    """Return *prompt* with the rules of the scratchpad, and with the plan that is on it."""
+    first, *others = prompt.messages
+    if plan:
+        lines = "\n".join(['<data name="plan">', *map(quote, plan), "</data>"])
+        first = Message(first.role, f"{lines}\n\n{first.text}")
+    return Prompt(f"{prompt.system}\n\n{_RULES}", (first, *others))
+
+
+def _with_plan(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a next step with the plan of the scratchpad beside it."""
+    properties = {"thought": schema["properties"]["thought"], "plan": _PLAN, **schema["properties"]}
+    return {**schema, "properties": properties, "required": list(properties)}

@@ -24,7 +24,7 @@ from dagrun import (
     TriggerKind,
 )
 from dagrun.errors import ContractError, NoRoute
-from dagrun.planners.static import MAX_KEPT
+from dagrun.planners.host_plans import MAX_KEPT
 
 pytestmark = pytest.mark.anyio
 

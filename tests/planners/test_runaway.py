@@ -15,7 +15,7 @@ import dagrun
 from dagrun import ModelPlanner, OpenAIPlanner, PlanRefused, Status, Step
 from dagrun.events import DraftEnded, ModelReserved, PlannerCalled, ReplanEnded
 from dagrun.planners.answers.plan_schemas import toolset_schema
-from dagrun.planners.repetition_guard import MAX_BLANKS, MAX_SAME, RunawaySteps, RunawayText
+from dagrun.planners.ask_model import MAX_BLANKS, MAX_SAME, RunawaySteps, RunawayText
 from dagrun.testing import FakeModelServer, ModelAnswer
 from model_clients import DROPS_GENERATORS
 from scripted_model import Said, ScriptedModel

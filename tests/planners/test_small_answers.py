@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagrun import ModelPlanner, Problem, Refusal
-from dagrun.planners.small_answers import SmallAnswer
+from dagrun.planners.small_models import SmallAnswer
 from scripted_model import Said, ScriptedModel
 from test_model_planner import answer
 from test_prompts import brief_of

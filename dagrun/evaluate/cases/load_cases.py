@@ -27,8 +27,8 @@ from dagrun.model.planner import Planner, must_be_planner
 from dagrun.model.policy import Policy
 from dagrun.model.signature import explain
 from dagrun.model.toolbox import Toolbox, import_target
+from dagrun.planners.host_plans import RouterPlanner
 from dagrun.planners.route_files import read_route, read_routes
-from dagrun.planners.router import RouterPlanner
 from dagrun.plans.plan_fields import faults_of
 from dagrun.plans.read_plan import read_plan
 

@@ -28,7 +28,7 @@ from dagrun.model.outcome import Status
 from dagrun.model.planner import Planner
 from dagrun.model.policy import Policy
 from dagrun.model.usage import METER, Charge, ModelUse
-from dagrun.planners.static import StaticPlanner
+from dagrun.planners.host_plans import StaticPlanner
 from dagrun.testing.virtual_clock import run_virtual
 
 _REACHED: Final = "the ceiling of the comparison is reached"

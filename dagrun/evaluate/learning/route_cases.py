@@ -23,8 +23,8 @@ from dagrun.model.event import Event
 from dagrun.model.policy import Policy
 from dagrun.model.python_plans.plan_text import as_yaml
 from dagrun.model.toolbox import Toolbox
+from dagrun.planners.host_plans import RouterPlanner
 from dagrun.planners.route_files import RouteFile
-from dagrun.planners.router import RouterPlanner
 from dagrun.plans.json_reader import take_out_marks
 from dagrun.plans.yaml_reader import parse_yaml
 from dagrun.testing.virtual_clock import run_virtual

@@ -14,9 +14,8 @@ from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import PlanLimits
 from dagrun.model.toolbox import Toolbox
-from dagrun.planners.answers.answer_object import count_bytes, parse_object
 from dagrun.planners.answers.compiler_dialect import find_call
-from dagrun.planners.answers.json_stream import JsonScanner
+from dagrun.planners.answers.json_stream import JsonScanner, count_bytes, parse_object
 from dagrun.plans.json_reader import take_out_marks
 from dagrun.plans.plan_fields import faults_of, missing_field, wrong_type
 from dagrun.plans.read_plan import make_plan, max_plan_depth, parse_plan, take_refusal

@@ -12,9 +12,8 @@ from dagrun.errors import PlanRefused, Problem
 from dagrun.model.plan import Plan, Step
 from dagrun.model.policy import PlanLimits
 from dagrun.model.toolbox import Toolbox
-from dagrun.planners.answers.answer_object import count_bytes, parse_object
 from dagrun.planners.answers.compiler_dialect import CompilerText, find_call
-from dagrun.planners.answers.json_stream import ClosedPart, Element, JsonScanner
+from dagrun.planners.answers.json_stream import ClosedPart, Element, JsonScanner, count_bytes, parse_object
 from dagrun.planners.answers.plan_forms import is_numbered
 from dagrun.plans.json_reader import parse_json
 from dagrun.plans.read_plan import make_plan, max_plan_depth, parse_plan, sorted_problems

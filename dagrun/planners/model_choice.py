@@ -1,4 +1,4 @@
-"""Fewer tools for a model where there are many: chosen by the host, or by a first cheap call of a model."""
+"""A model, or the host, chooses: the tools that a planner is told of, or a route by its description."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
 
 from dagrun.errors import ContractError, ModelError
 from dagrun.llm.language_model import Form, LanguageModel, Message, Request, must_be_counts, must_be_model
@@ -16,6 +18,9 @@ from dagrun.llm.structured_answers import ask_in_form
 from dagrun.model.planner import Brief
 from dagrun.model.toolbox import Toolbox
 from dagrun.model.usage import note_prompt
+
+if TYPE_CHECKING:
+    from dagrun.planners.host_plans import Route
 
 SelectTools: TypeAlias = Callable[
     [str, Sequence[Mapping[str, Any]]],
@@ -146,3 +151,68 @@ def _names(text: str) -> list[str]:
 def _sentence(description: str) -> str:
     first = " ".join(description.partition("\n\n")[0].split())
     return first if len(first) <= 160 else f"{first[:159]}…"
+
+
+# Routes --------------------------------------------------------------------------------------------------------------
+
+_NONE: Final = "none"
+_RULES: Final = """\
+You sort requests. You are given a request and the sorts of task that there are, each with its name. Answer with the \
+name of the one that the request asks for, all of it and nothing else; or with "none" if none fits or you are not sure.
+
+Answer with one JSON object and nothing else: {"route": "…"}"""
+
+
+class _Choice(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    route: str
+
+
+class ModelChooser:
+    """Picks the route for a goal with one short call of a model, for ``RouterPlanner(…, chooser=…)``.
+
+    The model sees the goal and, for each route, its name, its words and its description. It never sees the inputs.
+
+    Args:
+        model: The language model; a small one will do.
+        max_output_tokens: The most tokens of its answer.
+
+    Raises:
+        ContractError: An option is not valid.
+    """
+
+    __slots__ = ("_max_output_tokens", "model")
+
+    def __init__(self, model: LanguageModel, *, max_output_tokens: int = 64) -> None:
+        must_be_model(model, "ModelChooser")
+        must_be_counts("ModelChooser", max_output_tokens=max_output_tokens)
+        self.model = model
+        self._max_output_tokens = max_output_tokens
+
+    async def __call__(self, goal: str, inputs: Any, routes: Sequence[Route]) -> str | None:
+        """Return the name of the route; `None` if the model reports that none fits.
+
+        Raises:
+            ModelError: There is no answer.
+            OverCeiling: The call does not fit under a ceiling of the run.
+        """
+        names = [route.name for route in routes]
+        shown = [{"name": r.name, "words": list(r.words), "description": r.description} for r in routes]
+        request = Request(
+            system=f"{_RULES}\n\n{DATA_RULE}",
+            messages=(Message("user", f"{block('routes', shown)}\n\n{block('request', goal)}"),),
+            form=Form("route", "The sort of task.", closed({"route": {"type": "string", "enum": [*names, _NONE]}})),
+            max_output_tokens=self._max_output_tokens,
+            temperature=0.0,
+        )
+
+        def read(text: str) -> _Choice:
+            choice = _Choice.model_validate_json(text)
+            if choice.route not in (*names, _NONE):
+                raise ValueError(f'"route" is one of {", ".join([*names, _NONE])}')
+            return choice
+
+        note_prompt("route", request.system)
+        picked = (await ask_in_form(self.model, request, read)).route
+        return picked if picked in names else None
