@@ -72,13 +72,10 @@ def _name(each: object) -> str:
 def _nothing_stays() -> Iterator[None]:
     """Of all that the body makes for its runs, nothing is alive at its end."""
     gc.collect()
-    gc.freeze()  # what is there already does not count
-    try:
-        yield
-        gc.collect()
-        made = {_name(each) for each in gc.get_objects()}
-    finally:
-        gc.unfreeze()
+    gc.freeze()  # what is there already does not count, as in conftest.py
+    yield
+    gc.collect()
+    made = {_name(each) for each in gc.get_objects()}
     assert sorted(name for name in made - SMALL if name.startswith(PARTS)) == []
 
 
