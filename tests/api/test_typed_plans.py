@@ -117,7 +117,7 @@ def refused_by_pyright(path: Path) -> Mapping[int, str]:
 
 
 @pytest.mark.parametrize("refused", [refused_by_mypy, refused_by_pyright], ids=["mypy", "pyright"])
-@pytest.mark.timeout(300)
+@pytest.mark.rigs(seconds=10)
 def test_type_checkers_tell_right_calls_from_wrong_ones(refused: object, tmp_path: Path) -> None:
     assert callable(refused)
     right, tiers, wrong = (tmp_path / f"{name}.py" for name in ("right_calls", "tiers_of_names", "wrong_calls"))

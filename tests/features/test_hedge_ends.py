@@ -17,7 +17,7 @@ from dagrun.graph.fold import state_hash
 from dagrun.journal.memory import _KeptRun
 from dagrun.model.codec.event_codec import decode
 from hedge_tools import HEDGED, PATIENCE, Act, Looker, Played, kept, known, nap, play, started, step
-from misbehaving import BEHAVIOURS
+from misbehaving import BEHAVIOURS, end_what_was_left_behind, skip_what_only_asyncio_has
 from small_tools import AT_ONCE, ONCE, SMALL_TOOLS, near, states
 
 pytestmark = pytest.mark.anyio
@@ -200,12 +200,9 @@ async def test_a_loser_that_cannot_be_stopped_keeps_its_place_for_the_grace_peri
 @pytest.mark.parametrize("name", [name for name in BEHAVIOURS if name != "runs_a_loop_inside"])
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.filterwarnings("ignore")
-async def test_a_call_that_misbehaves_harms_nobody_else(name: str, is_first: bool, anyio_backend_name: str) -> None:
+async def test_a_call_that_misbehaves_harms_nobody_else(name: str, is_first: bool) -> None:
     """Scopes left open, cancellations of its own task, what is no Exception: the other call decides, or a retry."""
-    from misbehaving import ASYNCIO_ONLY, end_what_was_left_behind
-
-    if name in ASYNCIO_ONLY and anyio_backend_name != "asyncio":
-        pytest.skip("asyncio only")
+    skip_what_only_asyncio_has(name)
 
     async def misbehaves(context: ToolContext) -> Any:
         if is_first:

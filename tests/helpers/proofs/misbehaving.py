@@ -11,9 +11,11 @@ from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import Any, TypeAlias
 
 import anyio
+import pytest
 from anyio.lowlevel import checkpoint
 
 from dagrun import ToolError
+from dagrun.runtime.backend import is_asyncio
 
 Behaviour: TypeAlias = Callable[[], Awaitable[Any]]
 
@@ -44,6 +46,12 @@ def _on_asyncio(function: Behaviour) -> Behaviour:
 def _when_stopped(function: Behaviour) -> Behaviour:
     WHEN_STOPPED.add(function)
     return _known(function)
+
+
+def skip_what_only_asyncio_has(name: str) -> None:
+    """Skip the test around if it runs on trio, which has nothing of the kind that the behaviour needs."""
+    if name in ASYNCIO_ONLY and not is_asyncio():
+        pytest.skip("trio has nothing of the kind")
 
 
 def _current_task() -> asyncio.Task[Any]:

@@ -11,7 +11,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from dagrun import Add, Brief, Event, Patch, Plan, RunResult, Status, Step
-from misbehaving import ASYNCIO_ONLY, BEHAVIOURS, end_what_was_left_behind
+from misbehaving import BEHAVIOURS, end_what_was_left_behind, skip_what_only_asyncio_has
 from places import unplaced
 from replans import Thinker, endings, fails, instead, nap, patch, run, start, uses
 from small_tools import near, states
@@ -47,10 +47,9 @@ async def _end(planner: Any, **options: Any) -> tuple[RunResult, str, str]:
 
 
 @pytest.mark.parametrize("name", BEHAVIOURS)
-async def test_no_behaviour_of_a_planner_hurts_the_run(name: str, anyio_backend: tuple[str, Any]) -> None:
+async def test_no_behaviour_of_a_planner_hurts_the_run(name: str) -> None:
     """Everything that a tool can do to a run; the other branch goes on to its end, at its time."""
-    if name in ASYNCIO_ONLY and anyio_backend[0] != "asyncio":
-        pytest.skip("trio has nothing of the kind")
+    skip_what_only_asyncio_has(name)
 
     _, how, why = await _end(Behaves(BEHAVIOURS[name]))
     await end_what_was_left_behind()

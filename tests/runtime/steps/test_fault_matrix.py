@@ -16,9 +16,9 @@ import dagrun
 from dagrun import Plan, Policy, RetryRule, RunResult, State, Status, Step, StepResult
 from dagrun.model.tool import make_tool
 from dagrun.model.toolbox import AnyTool
-from misbehaving import ASYNCIO_ONLY, BEHAVIOURS, CLEANED_UP, end_what_was_left_behind, once_cancelled
+from misbehaving import BEHAVIOURS, CLEANED_UP, end_what_was_left_behind, once_cancelled, skip_what_only_asyncio_has
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 EFFECTS = ("pure", "effectful")
 
@@ -131,9 +131,8 @@ STATUSES = {State.SUCCEEDED: Status.SUCCEEDED, State.UNKNOWN: Status.UNKNOWN}
 
 
 @pytest.fixture(params=list(ROWS))
-def name(request: pytest.FixtureRequest, anyio_backend: tuple[str, dict[str, Any]]) -> str:
-    if request.param in ASYNCIO_ONLY and anyio_backend[0] != "asyncio":
-        pytest.skip("only asyncio has what it takes")
+async def name(request: pytest.FixtureRequest) -> str:
+    skip_what_only_asyncio_has(request.param)
     CLEANED_UP.clear()  # of a test that has failed
     return str(request.param)
 

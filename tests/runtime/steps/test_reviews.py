@@ -16,7 +16,7 @@ from dagrun.model.tool import make_tool
 from dagrun.model.usage import METER
 from dagrun.testing import Takes
 from judges import Judge
-from misbehaving import ASYNCIO_ONLY, BEHAVIOURS, end_what_was_left_behind
+from misbehaving import BEHAVIOURS, end_what_was_left_behind, skip_what_only_asyncio_has
 from replans import Thinker, instead, nap, run, start, uses
 from small_tools import near, scripted, states
 
@@ -193,10 +193,9 @@ async def _judged(critic: Any, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("name", BEHAVIOURS)
-async def test_no_behaviour_of_a_critic_hurts_the_run(name: str, anyio_backend: tuple[str, Any]) -> None:
+async def test_no_behaviour_of_a_critic_hurts_the_run(name: str) -> None:
     """Everything that a tool can do to a run. What nobody has judged has not been passed."""
-    if name in ASYNCIO_ONLY and anyio_backend[0] != "asyncio":
-        pytest.skip("trio has nothing of the kind")
+    skip_what_only_asyncio_has(name)
 
     reason = await _judged(Judge(BEHAVIOURS[name]))
     await end_what_was_left_behind()
