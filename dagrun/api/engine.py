@@ -24,6 +24,7 @@ from dagrun.api.record_opening import (
     Descent,
     held_run_log,
     new_run_log,
+    open_record,
     opening_of,
     sealer_of,
     traceparent_of,
@@ -353,15 +354,15 @@ def _recorded(
     # Before there is a run log: what is refused here must not leave a run without records, whose name is taken.
     descent = Descent(parent="", root=run_id) if taken_over is None else taken_over.descent
     opening, sealer = opening_of(checked, inputs, descent, options), sealer_of(options, run_id)
-    return _open_record(run_id, options["journal"], opening, None if sealer is None else sealer.seal)
+    return _open_record(run_id, options["journal"], opening, partial(open_record, plan=checked, sealer=sealer))
 
 
 @asynccontextmanager
 async def _open_record(
-    run_id: str, journal: Journal, opening: Opening, seal: Callable[[bytes], str] | None
+    run_id: str, journal: Journal, opening: Opening, made: Callable[[RunLog, Opening], OpenRecord]
 ) -> AsyncIterator[OpenRecord]:
     async with held_run_log(partial(new_run_log, journal, run_id)) as run_log:
-        yield OpenRecord(run_log, opening, seal)
+        yield made(run_log, opening)
 
 
 def _watched(running: Run, options: RunOptions, tracer: RunTracer | None) -> None:

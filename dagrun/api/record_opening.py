@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from dagrun.api.checking import must_be, toolbox_of
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.tool_contracts import contract_of, opening_differences, policy_in_full
 from dagrun.errors import CannotResume, ContractError, JournalDamaged, RunExists, RunHeld, RunNotFound, shorten
+from dagrun.features.redacted_records.sealing import Sealer
+from dagrun.model.codec.event_codec import encode as encode_event
 from dagrun.model.codec.event_codec import events_of, marks_of
 from dagrun.model.event import Event, Opening, RunResumed, RunStarted
 from dagrun.model.journal import Journal, Line, RunLog
@@ -24,8 +27,8 @@ from dagrun.model.policy import Policy
 from dagrun.model.toolbox import Toolbox
 from dagrun.model.tracing import TRACEPARENT, RunTracer
 from dagrun.model.value import Stored, decode, encode
-from dagrun.runtime.record.sealing import Sealer
 from dagrun.runtime.run_options import RunOptions
+from dagrun.runtime.run_setup import OpenRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,32 @@ def sealer_of(options: Mapping[str, Any], run_id: str) -> Sealer | None:
     """
     key = options.get("record_key")
     return None if key is None else Sealer(key, run_id)
+
+
+def record_writer(plan: CheckedPlan, sealer: Sealer | None) -> Callable[[Event], bytes]:
+    """Return the function that writes the records of a run of *plan*."""
+    if not (plan.secrets.are_hidden or plan.policy.redact_records):
+        return encode_event
+    from dagrun.features.redacted_records.records import text_writer  # here: few runs redact their records
+
+    return text_writer(plan, None if sealer is None else sealer.seal)
+
+
+def open_record(run_log: RunLog, opening: Opening, *, plan: CheckedPlan, sealer: Sealer | None) -> OpenRecord:
+    """Return a record that is open for writing.
+
+    Args:
+        run_log: Where the journal takes the events.
+        opening: What the run was opened with.
+        plan: The plan; its policy and its secrets say what is redacted.
+        sealer: Seals what is redacted; `None` if the host has given no key.
+    """
+    leaves_out: Callable[[Stored], bool] | None = None
+    if plan.policy.redact_records:
+        from dagrun.features.redacted_records.records import is_kept_out
+
+        leaves_out = partial(is_kept_out, redactor=plan.redactor)
+    return OpenRecord(run_log, opening, record_writer(plan, sealer), leaves_out)
 
 
 def whole_events(run_id: str, lines: Sequence[Line], sealer: Sealer | None, verb: str) -> list[Event]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
 from dagrun.errors import JournalDamaged, listing
+from dagrun.features.redacted_records.sealing import Sealer
 from dagrun.graph.build import build
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import Expected
@@ -19,7 +20,6 @@ from dagrun.model.journal import Journal
 from dagrun.model.outcome import State, Status
 from dagrun.model.question import Question
 from dagrun.presenters import notebook_bundle, write_report
-from dagrun.runtime.record.sealing import Sealer
 from dagrun.runtime.result import StepResults
 
 

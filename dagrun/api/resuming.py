@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dagrun.api.options import ResumeOptions, must_fit
-from dagrun.api.record_opening import Present, held_run_log, last_opening, present_of, sealer_of, whole_events
+from dagrun.api.record_opening import (
+    Present,
+    held_run_log,
+    last_opening,
+    open_record,
+    present_of,
+    sealer_of,
+    whole_events,
+)
 from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.checks.tool_contracts import check_recorded_plan
 from dagrun.errors import CannotResume, JournalDamaged
@@ -105,8 +113,8 @@ async def opened_for_resume(
         first, opening = _first_opening(events), now.opening(recorded)
         plan = _plan_of(first, opening, now, options)
         chosen = with_defaults({**options, "seed": recorded.seed})
-        seal = None if sealer is None else sealer.seal
-        yield Past(events, plan, first.inputs, OpenRecord(run_log, opening, seal), chosen, now.differences)
+        record = open_record(run_log, opening, plan=plan, sealer=sealer)
+        yield Past(events, plan, first.inputs, record, chosen, now.differences)
 
 
 def _must_be_open(events: Sequence[Event]) -> None:

@@ -16,9 +16,10 @@ import anyio
 from dagrun.api.checking import AnyPlan, CheckedPlans, first_plan, toolbox_of
 from dagrun.api.engine import stored_inputs
 from dagrun.api.options import SubmitOptions, lists_options, must_fit, must_make_sense
-from dagrun.api.record_opening import Descent, held_run_log, opening_of, sealer_of
+from dagrun.api.record_opening import Descent, held_run_log, opening_of, record_writer, sealer_of
 from dagrun.checks.checked_plan import CheckedPlan, empty_plan
 from dagrun.errors import AnswerRefused, ContractError, RunHeld, RunNotFound
+from dagrun.features.redacted_records.records import as_shown, redactor_of
 from dagrun.journal.following import RecordFollower
 from dagrun.journal.queue import Queues, QueueTicket, RunQueue
 from dagrun.model.codec.event_codec import decode, encode, events_of
@@ -37,10 +38,8 @@ from dagrun.model.journal import Held, Journal, SupportsVersions
 from dagrun.model.outcome import Status
 from dagrun.model.policy import Policy
 from dagrun.model.question import Answer, AnswerMessage, ControlMessage, standing
-from dagrun.model.redaction.records import as_shown, redactor_of
 from dagrun.model.secrets.secret import NO_SECRETS, secrets_from
 from dagrun.model.value import to_json
-from dagrun.runtime.record.recorder import text_writer
 from dagrun.runtime.run_options import RunOptions, with_defaults
 
 _OF_A_RUN: Final = frozenset(RunOptions.__annotations__)
@@ -75,7 +74,7 @@ async def submit(plan: AnyPlan | None = None, **options: Unpack[SubmitOptions]) 
         raise ContractError(f"the inputs hold the secret {name}, and would be recorded; let the plan pass a handle")
     opening = opening_of(checked, inputs, Descent(parent="", root=run_id), chosen)
     sealer = sealer_of(chosen, run_id)
-    write = text_writer(checked, checked.secrets, None if sealer is None else sealer.seal)
+    write = record_writer(checked, sealer)
     first = write(RunStarted(1, 0.0, run_id, len(checked.steps), checked.plan.goal, time.time(), opening))
     ticket = QueueTicket(
         pool=options.get("pool", "default"),

@@ -505,8 +505,8 @@ def count_record(run_id: str, lines: Sequence[Line]) -> RecordCount:
     try:
         return _counted(run_id, map(_plain_event, lines))
     except _UNREADABLE:
+        from dagrun.features.redacted_records.records import shown_events
         from dagrun.model.codec.event_codec import events_of
-        from dagrun.model.redaction.records import shown_events
 
         return count_events(run_id, shown_events(events_of(run_id, lines)))
 

@@ -38,6 +38,7 @@ class RunParts:
         context: The context variables that every tool and plug-in starts from.
         random: For the jitter of delays.
         run_log: Where the run is recorded; `None` if it has no journal, and so cannot be suspended.
+        leaves_out: Whether a value would be left out of the record; `None` if the record has every value.
         now: The clock of the loop.
         new_scope: Makes the scope of an attempt, or of a worker that makes several, one after another.
         up: Calls to the parts that are made later.
@@ -58,6 +59,7 @@ class RunParts:
         "context",
         "frontier",
         "graph",
+        "leaves_out",
         "ledger",
         "model_windows",
         "new_scope",
@@ -84,6 +86,7 @@ class RunParts:
         self.context = context
         self.random = random_of(setup.options["seed"])
         self.run_log = setup.run_log
+        self.leaves_out = None if kept is None else kept.leaves_out
         self.now = now = clock()
         self.up = up
         self.new_scope = stop_scopes(policy.grace, now, up.on_cancelled_around)
@@ -92,7 +95,7 @@ class RunParts:
         self.tracer = tracer = setup.tracer
         if tracer is not None:
             tracer.enter(context)
-        recorder = None if kept is None else Recorder(kept.run_log, graph, up, plan.secrets, kept.seal)
+        recorder = None if kept is None else Recorder(kept.run_log, graph, up, kept.write)
         keep, flush = (None, None) if recorder is None else (recorder.keep, recorder.flush)
         self.record = record = Record(graph, now, up, keep, flush, run_id=setup.run_id)
         self.people = HumanInput(

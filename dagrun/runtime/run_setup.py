@@ -16,7 +16,7 @@ from dagrun.graph.build import build
 from dagrun.graph.caps import Cap
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.longest_paths import Expected
-from dagrun.model.event import Opening
+from dagrun.model.event import Event, Opening
 from dagrun.model.executor import Executor
 from dagrun.model.journal import RunLog
 from dagrun.model.tracing import RunTracer
@@ -68,12 +68,14 @@ class OpenRecord:
     Attributes:
         run_log: Where the journal takes the events.
         opening: What the run was opened with, as the journal keeps it.
-        seal: Encrypts the records of events that are redacted; `None` if the host has given no key.
+        write: Returns the text of the record of an event.
+        leaves_out: Whether a value of a step would be left out of the record; `None` if the record has every value.
     """
 
     run_log: RunLog
     opening: Opening
-    seal: Callable[[bytes], str] | None = None
+    write: Callable[[Event], bytes]
+    leaves_out: Callable[[Stored], bool] | None = None
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen: each run has one, and a frozen one takes four times as long to make

@@ -14,12 +14,12 @@ import pytest
 
 from dagrun import Add, Condition, Consequence, Event, Plan, Policy, Replace, Rewire, State, Status, Step, Unavailable
 from dagrun.events import AttemptEnded, StepExpanded
+from dagrun.features.redacted_records.records import KEPT_OUT, as_recorded, as_shown
 from dagrun.model import event as events
 from dagrun.model.codec.event_codec import RECORDED, Marks, decode, encode, marks_of, with_marks
 from dagrun.model.event import Opening
 from dagrun.model.outcome import PROCEED, UNRECORDED, Outcome
 from dagrun.model.redaction.event_json import NAMES
-from dagrun.model.redaction.records import KEPT_OUT, as_recorded, as_shown
 from dagrun.model.redaction.redactor import HIDDEN, Redactor
 from dagrun.model.value import Stored
 from records import EXAMPLES
@@ -230,7 +230,7 @@ def test_a_hook_that_returns_a_reference_makes_none() -> None:
 
 def test_a_recorder_that_knows_no_questions_is_found_by_the_first_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mutant: the event of a question is taken for one that holds names alone."""
-    from dagrun.model.redaction import records
+    from dagrun.features.redacted_records import records
 
     monkeypatch.setitem(records._SPECIAL, (events.QuestionAsked, "question"), records._same)
     records._walker_of.cache_clear()

@@ -34,10 +34,10 @@ from dagrun import (
 from dagrun.errors import CannotResume, WrongRecordKey
 from dagrun.events import QuestionAsked
 from dagrun.extend import Journal
+from dagrun.features.redacted_records import records
+from dagrun.features.redacted_records.records import as_recorded
 from dagrun.model.codec.event_codec import marks_of
-from dagrun.model.redaction.records import as_recorded
 from dagrun.model.secrets.patterns import Personal
-from dagrun.runtime.record import recorder
 
 pytestmark = pytest.mark.anyio
 
@@ -551,7 +551,7 @@ def _forgets(name: str) -> Callable[[pytest.MonkeyPatch], None]:
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         real = as_recorded
         monkeypatch.setattr(
-            recorder, "as_recorded", lambda event, by: (event, ()) if type(event).__name__ == name else real(event, by)
+            records, "as_recorded", lambda event, by: (event, ()) if type(event).__name__ == name else real(event, by)
         )
 
     return patch
@@ -573,7 +573,7 @@ async def test_a_recorder_that_forgets_a_kind_of_event_is_found(name: str, monke
 async def test_a_recorder_that_says_nothing_of_lost_parts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would let the run compute with a redacted argument."""
     real = as_recorded
-    monkeypatch.setattr(recorder, "as_recorded", lambda event, by: (real(event, by)[0], ()))
+    monkeypatch.setattr(records, "as_recorded", lambda event, by: (real(event, by)[0], ()))
     world = World()
     journal = await suspended(world, mailing(to=MAIL))
 

@@ -163,7 +163,7 @@ class Records(ABC):
             WrongRecordKey: It is not the key of the run.
         """
         from dagrun.cli.setup.secrets import record_key
-        from dagrun.runtime.record.sealing import Sealer
+        from dagrun.features.redacted_records.sealing import Sealer
 
         key = record_key()
         return self._replay(run_id, unseal=None if key is None else Sealer(key, run_id).open)
@@ -174,7 +174,7 @@ class Records(ABC):
         Raises:
             BadInput: As for `replay`, like the errors that are not named here.
         """
-        from dagrun.model.redaction.records import shown_events
+        from dagrun.features.redacted_records.records import shown_events
 
         return self._replay(run_id, shown_events)
 
@@ -185,9 +185,9 @@ class Records(ABC):
             JournalDamaged: There is no good part, or it is damaged in another way.
         """
         from dagrun.api.replaying import replayed
+        from dagrun.features.redacted_records.records import shown_events
         from dagrun.journal.hash_chain import verify
         from dagrun.model.codec.event_codec import events_of
-        from dagrun.model.redaction.records import shown_events
 
         lines, _ = verify(run_id, wait(lambda: self.journal.rows_after(run_id, 0)))
         good = [line for line in lines if line.seq < damage.seq]

@@ -26,6 +26,7 @@ from dagrun.evaluate.replay.recorded_outcomes import (
     RecordedOutcomes,
     RecordedReply,
 )
+from dagrun.features.redacted_records.sealing import Sealer
 from dagrun.journal.memory import MemoryJournal
 from dagrun.model import event as events
 from dagrun.model.codec.event_codec import events_of
@@ -44,7 +45,6 @@ from dagrun.model.tool_context import ToolContext
 from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model.usage import ANSWERS, METER
 from dagrun.model.value import Unavailable, decode, encode
-from dagrun.runtime.record.sealing import Sealer
 from dagrun.runtime.result import RunResult
 from dagrun.runtime.run import Run
 

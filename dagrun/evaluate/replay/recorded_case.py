@@ -18,6 +18,7 @@ from dagrun.evaluate.cases.case_file import FOREVER
 from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
 from dagrun.evaluate.replay.cassette import LATE, is_of_person, secrets_in, was_stopped
 from dagrun.evaluate.replay.recorded_outcomes import PlayedCall, RecordedOutcomes, RecordedReply
+from dagrun.features.redacted_records.records import as_shown, redactor_of
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.codec.event_codec import events_of, marks_of
@@ -26,7 +27,6 @@ from dagrun.model.journal import Line
 from dagrun.model.outcome import ErrorKind, State, Status
 from dagrun.model.patch import Add, edit_as_dict
 from dagrun.model.question import Asked
-from dagrun.model.redaction.records import as_shown, redactor_of
 from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Hook
 from dagrun.model.toolbox import COMPOSE
 from dagrun.model.value import Unavailable, decode, encode, to_json

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
 
-from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.errors import JournalError, JournalFailed, ValueRefused
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
-from dagrun.model.codec.event_codec import Marks, encode, with_marks
 from dagrun.model.contracts.held_objects import NOT_RECORDED, OBJECT_KEY, HeldObjects
 from dagrun.model.event import (
     AttemptEnded,
@@ -26,9 +23,6 @@ from dagrun.model.event import (
 )
 from dagrun.model.journal import RunLog
 from dagrun.model.outcome import Status
-from dagrun.model.redaction.records import as_recorded, redacted_record
-from dagrun.model.redaction.redactor import Redactor
-from dagrun.model.secrets.secret import NO_SECRETS, Secrets
 from dagrun.model.value import Stored, Unavailable
 from dagrun.model.value import for_record as value_for_record
 from dagrun.runtime.record.record import Record
@@ -100,37 +94,6 @@ def _shows(graph: LiveGraph, step: str, tools: Collection[str]) -> bool:
     return _gives(node, tools) or any(_gives(graph.nodes[id_], tools) for id_ in node.plan.value_sources)
 
 
-def redacted_line(
-    event: Event, write: Callable[[Event], bytes], redactor: Redactor, seal: Callable[[bytes], str] | None
-) -> bytes:
-    """Return the record of *event* without personal data, with the original sealed in it if there is a key.
-
-    Args:
-        event: The event.
-        write: Returns the record of an event as it is.
-        redactor: Redacts the texts.
-        seal: Encrypts a record; `None` if there is no key.
-    """
-    redacted, lost = as_recorded(event, redactor)
-    if redacted is event:
-        return write(event)
-    return with_marks(write(redacted), Marks(lost, "" if seal is None else seal(write(event))))
-
-
-def text_writer(plan: CheckedPlan, secrets: Secrets, seal: Callable[[bytes], str] | None) -> Callable[[Event], bytes]:
-    """Return the function that writes the records of a run of *plan*.
-
-    Args:
-        plan: The plan; its policy says what is redacted.
-        secrets: The secrets of the host, none of which is written.
-        seal: Encrypts the record of an event that is redacted; `None` if the host has given no key.
-    """
-    write: Callable[[Event], bytes] = partial(redacted_record, secrets=secrets) if secrets.are_hidden else encode
-    if plan.policy.redact_records:
-        write = partial(redacted_line, write=write, redactor=plan.redactor, seal=seal)
-    return write
-
-
 class Recorder:
     """Writes the events of one run to its run log.
 
@@ -138,8 +101,7 @@ class Recorder:
         run_log: The run log of the run.
         graph: The state that the events have changed.
         up: Is told when an event cannot be written, because it is not JSON, or because the event before it is missing.
-        secrets: The secrets of the host, none of which is written.
-        seal: Encrypts the record of an event that is redacted; `None` if the host has given no key.
+        write: Returns the text of the record of an event.
 
     Attributes:
         run_log: The run log of the run.
@@ -150,8 +112,7 @@ class Recorder:
         run_log: RunLog,
         graph: LiveGraph,
         up: RunCallbacks,
-        secrets: Secrets = NO_SECRETS,
-        seal: Callable[[bytes], str] | None = None,
+        write: Callable[[Event], bytes],
     ) -> None:
         self._graph = graph
         self._unrecorded = frozenset(graph.plan.policy.unrecorded)
@@ -162,7 +123,7 @@ class Recorder:
         self._up = up
         self.flush: Callable[[], None] = run_log.flush
         self._append = run_log.append
-        self._text_of = text_writer(graph.plan, secrets, seal)
+        self._text_of = write
 
     def keep(self, event: Event) -> None:
         """Write *event* to the run log; its number is the number of its record."""

@@ -103,6 +103,7 @@ class AttemptRunner:
         self._on_confidence = parts.record.note_confidence
         self._tracer = parts.tracer
         self._now = parts.now
+        self._leaves_out = parts.leaves_out
         self._run_log = run_log = parts.run_log
         # The test for a protocol takes longer than a step, and most runs have no run log.
         self._until_written = (
@@ -359,8 +360,8 @@ class AttemptRunner:
             return opened(stored, self._artifacts) if isinstance(result, Encoded) else stored
         value = self._store(tool.output.encode, result, self._limits.most_of(tool))
         plan = self._graph.plan
-        if plan.policy.redact_records and self._run_log is not None and len(to_json(value)) > tool.output_limit:
-            refuse_kept_out(value, plan.redactor)
+        if self._leaves_out is not None and len(to_json(value)) > tool.output_limit:
+            refuse_kept_out(value, self._leaves_out)
         return spill(value, tool, self._artifacts, live.node.id, plan.secrets)
 
     def _special(self, live: LiveAttempt, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:

@@ -5,14 +5,13 @@ The rules are at the top of `dagrun/model/contracts/spilling.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from dagrun.errors import ValueRefused
 from dagrun.graph.live_graph import LiveGraph
 from dagrun.graph.node import Node
 from dagrun.model.contracts.schema_types import takes_artifact
 from dagrun.model.contracts.spilling import why_spilled
-from dagrun.model.redaction.redactor import Redactor
 from dagrun.model.reference import Placeholder, Reference, Template, path_text
 from dagrun.model.toolbox import AnyTool
 from dagrun.model.value import Path, Stored
@@ -35,15 +34,13 @@ def refuse_spilled(graph: LiveGraph, node: Node) -> None:
                 )
 
 
-def refuse_kept_out(value: Stored, redactor: Redactor) -> None:
+def refuse_kept_out(value: Stored, leaves_out: Callable[[Stored], bool]) -> None:
     """Refuse an output that is about to become a file, but would be left out of a redacted record.
 
     Raises:
         ValueRefused: It is one.
     """
-    from dagrun.model.redaction.records import is_kept_out
-
-    if is_kept_out(value, redactor):
+    if leaves_out(value):
         raise ValueRefused(
             "the output is over its output_limit, and holds personal data, which the policy keeps out of the record, "
             "so it is in no file"

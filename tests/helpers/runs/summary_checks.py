@@ -13,10 +13,10 @@ from dagrun.api.replaying import replayed
 from dagrun.errors import shorten
 from dagrun.evaluate.metrics.metrics import measured_run
 from dagrun.events import AttemptEnded, PatchRefused, QuestionAnswered, QuestionAsked, Reviewed, RunResumed, RunStarted
+from dagrun.features.redacted_records.records import shown_events
 from dagrun.graph.figures import RunFigures, critical_path
 from dagrun.model.codec.event_codec import events_of
 from dagrun.model.journal import Held, Line
-from dagrun.model.redaction.records import shown_events
 from dagrun.observe.run_standing import RunState, standing_of
 from dagrun.observe.run_summary import RunSummary, summary_of
 

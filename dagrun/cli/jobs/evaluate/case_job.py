@@ -102,7 +102,7 @@ def _events(records: Records, name: str) -> list[Event]:
     key = record_key()
     if key is None:
         return playable_events(name, lines)
-    from dagrun.runtime.record.sealing import Sealer
+    from dagrun.features.redacted_records.sealing import Sealer
 
     return playable_events(name, lines, Sealer(key, name).open)
 

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json
 
+from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.model import event as events
 from dagrun.model.codec.event_codec import Marks, encode, marks_of, with_marks
 from dagrun.model.event import AttemptEnded, Event, Opening, Reviewed, Spliced, StepSettled
@@ -551,3 +552,38 @@ def _name_in(value: Stored, secrets: Secrets) -> str:
 
 def _reason(name: str) -> str:
     return f"it holds the secret {name}"
+
+
+# Writing records ------------------------------------------------------------------------------------------------------
+
+
+def redacted_line(
+    event: Event, write: Callable[[Event], bytes], redactor: Redactor, seal: Callable[[bytes], str] | None
+) -> bytes:
+    """Return the record of *event* without personal data, with the original sealed in it if there is a key.
+
+    Args:
+        event: The event.
+        write: Returns the record of an event as it is.
+        redactor: Redacts the texts.
+        seal: Encrypts a record; `None` if there is no key.
+    """
+    redacted, lost = as_recorded(event, redactor)
+    if redacted is event:
+        return write(event)
+    return with_marks(write(redacted), Marks(lost, "" if seal is None else seal(write(event))))
+
+
+def text_writer(plan: CheckedPlan, seal: Callable[[bytes], str] | None) -> Callable[[Event], bytes]:
+    """Return the function that writes the records of a run of *plan*.
+
+    Args:
+        plan: The plan; its policy says what is redacted, and its secrets are not written.
+        seal: Encrypts the record of an event that is redacted; `None` if the host has given no key.
+    """
+    write: Callable[[Event], bytes] = (
+        partial(redacted_record, secrets=plan.secrets) if plan.secrets.are_hidden else encode
+    )
+    if plan.policy.redact_records:
+        write = partial(redacted_line, write=write, redactor=plan.redactor, seal=seal)
+    return write
