@@ -8,9 +8,9 @@ from heapq import heappush
 from itertools import count
 from typing import Any
 
-from dagrun.graph import build as limits
-from dagrun.graph.frontier import Frontier
-from dagrun.graph.node import Node
+from dagrun.kernel.graph import build as limits
+from dagrun.kernel.graph.frontier import Frontier
+from dagrun.kernel.graph.node import Node
 
 
 class FirstReady(Frontier):

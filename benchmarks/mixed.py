@@ -11,7 +11,7 @@ import anyio
 
 import dagrun
 from dagrun import CheckedPlan
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from shapes import Dependencies, chain, fan, independent, layered, random3
 from uneven import LONGEST, SHORTEST, Uneven
 

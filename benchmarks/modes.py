@@ -40,7 +40,7 @@ import dagrun
 import environment
 from bare import run_bare
 from dagrun import CheckedPlan, RunResult
-from dagrun.checks.waves import in_waves
+from dagrun.kernel.checks.waves import in_waves
 from dagrun.testing import run_virtual
 from demo_plan import demo
 from uneven import SHAPES, Uneven, longest_chain, make_uneven

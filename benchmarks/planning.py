@@ -46,7 +46,7 @@ import command
 import dagrun
 import environment
 from dagrun import OpenAIModel, OpenAIPlanner, Plan, Policy, Route, RouterPlanner, RunResult, StepwisePlanner, tool
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.toolbox import AnyTool
 from dagrun.testing import FakeModelServer, ModelAnswer
 from peers.pipelines import ANSWER, ARITHMETIC, SHAPES, seconds_of
 from shapes import Dependencies

@@ -22,13 +22,10 @@ from dagrun._version import __version__
 
 if TYPE_CHECKING:
     from dagrun import errors, events, extend
+    from dagrun.advice.tool_advice import check_tools
     from dagrun.api import Engine, check, draft, resume, retry, run, run_sync, start
     from dagrun.api.preloading import preload
     from dagrun.api.replaying import Replayed, replay
-    from dagrun.api.submitting import cancel, follow, requeue, submit
-    from dagrun.api.worker import ClaimEvent, Worker
-    from dagrun.checks.checked_plan import CheckedPlan
-    from dagrun.checks.tool_advice import check_tools
     from dagrun.critics.agreement import AgreementCritic
     from dagrun.critics.counts import CountCritic
     from dagrun.critics.rubric import RubricCritic
@@ -45,38 +42,42 @@ if TYPE_CHECKING:
     from dagrun.evaluate.simulation.simulate import simulate
     from dagrun.evaluate.simulation.simulation import Simulation, Variant
     from dagrun.executors.ray.executor import RayExecutor
-    from dagrun.graph.budget import Budget
-    from dagrun.graph.plan_history import PlanDiff, PlanHistory, Revision
     from dagrun.journal.memory import MemoryJournal
     from dagrun.journal.postgres.journal import PostgresJournal
     from dagrun.journal.private_folders import is_private_folder
     from dagrun.journal.sqlite.journal import SQLiteJournal
+    from dagrun.kernel.checks.checked_plan import CheckedPlan
+    from dagrun.kernel.graph.budget import Budget
+    from dagrun.kernel.graph.plan_history import PlanDiff, PlanHistory, Revision
+    from dagrun.kernel.model.condition import Condition
+    from dagrun.kernel.model.contracts.deps import dep
+    from dagrun.kernel.model.contracts.objects import Object
+    from dagrun.kernel.model.contracts.sharing import Batch
+    from dagrun.kernel.model.contracts.streams import as_stream
+    from dagrun.kernel.model.critic import Critic, Verdict
+    from dagrun.kernel.model.effect import Applied, Effect
+    from dagrun.kernel.model.event import Event
+    from dagrun.kernel.model.flow.boundary import EndorseRule, Flow, GuardRule
+    from dagrun.kernel.model.flow.marks import GuardedCall, guarded
+    from dagrun.kernel.model.journal import Durability
+    from dagrun.kernel.model.outcome import State, Status, TriggerKind
+    from dagrun.kernel.model.patch import Add, Consequence, Drop, Patch, Replace, Rewire
+    from dagrun.kernel.model.plan import Plan, RetryRule, Step
+    from dagrun.kernel.model.planner import Brief, FallbackPlanner, Planner, Refusal, StepView, Trigger
+    from dagrun.kernel.model.policy import ApprovalRule, HedgeRule, PlanLimits, Policy, Rate
+    from dagrun.kernel.model.python_plans.collect import plan
+    from dagrun.kernel.model.python_plans.planned_values import input, item, where
+    from dagrun.kernel.model.question import Answer, Asked, Question
+    from dagrun.kernel.model.secrets.secret import Secret, Secrets, env
+    from dagrun.kernel.model.tool import Tool, tool
+    from dagrun.kernel.model.tool_context import PROVIDED, ToolContext
+    from dagrun.kernel.model.toolbox import Toolbox
+    from dagrun.kernel.model.value import Artifact, Unavailable
+    from dagrun.kernel.runtime.result import RunResult, StepResult
+    from dagrun.kernel.runtime.run import Run
+    from dagrun.kernel.runtime.run_features import AnswerPiece
     from dagrun.llm.anthropic_model import AnthropicModel
     from dagrun.llm.openai_model import OpenAIModel
-    from dagrun.model.condition import Condition
-    from dagrun.model.contracts.deps import dep
-    from dagrun.model.contracts.objects import Object
-    from dagrun.model.contracts.sharing import Batch
-    from dagrun.model.contracts.streams import as_stream
-    from dagrun.model.critic import Critic, Verdict
-    from dagrun.model.effect import Applied, Effect
-    from dagrun.model.event import Event
-    from dagrun.model.flow.boundary import EndorseRule, Flow, GuardRule
-    from dagrun.model.flow.marks import GuardedCall, guarded
-    from dagrun.model.journal import Durability
-    from dagrun.model.outcome import State, Status, TriggerKind
-    from dagrun.model.patch import Add, Consequence, Drop, Patch, Replace, Rewire
-    from dagrun.model.plan import Plan, RetryRule, Step
-    from dagrun.model.planner import Brief, FallbackPlanner, Planner, Refusal, StepView, Trigger
-    from dagrun.model.policy import ApprovalRule, HedgeRule, PlanLimits, Policy, Rate
-    from dagrun.model.python_plans.collect import plan
-    from dagrun.model.python_plans.planned_values import input, item, where
-    from dagrun.model.question import Answer, Asked, Question
-    from dagrun.model.secrets.secret import Secret, Secrets, env
-    from dagrun.model.tool import Tool, tool
-    from dagrun.model.tool_context import PROVIDED, ToolContext
-    from dagrun.model.toolbox import Toolbox
-    from dagrun.model.value import Artifact, Unavailable
     from dagrun.model_tools.agent_tool import agent_tool
     from dagrun.model_tools.llm_tool import llm_tool
     from dagrun.observe.presenters import report, show
@@ -89,14 +90,13 @@ if TYPE_CHECKING:
     from dagrun.planners.route_files import read_routes
     from dagrun.planners.stepwise import StepwisePlanner
     from dagrun.plans.read_plan import read_plan
-    from dagrun.runtime.result import RunResult, StepResult
-    from dagrun.runtime.run import Run
-    from dagrun.runtime.run_features import AnswerPiece
     from dagrun.serve.page import web
     from dagrun.sources.formats import schema_tools
     from dagrun.sources.mcp import mcp_tools
     from dagrun.sources.openapi.openapi_tools import openapi_tools
     from dagrun.sources.schemas import schema_tool
+    from dagrun.workers.submitting import cancel, follow, requeue, submit
+    from dagrun.workers.worker import ClaimEvent, Worker
 
 # The public names by module. Each is imported on first use (PEP 562), so that `import dagrun` costs only what is used.
 _NAMES = {
@@ -105,8 +105,8 @@ _NAMES = {
     "dagrun.api": "Engine check draft resume retry run run_sync start",
     "dagrun.api.preloading": "preload",
     "dagrun.api.replaying": "Replayed replay",
-    "dagrun.api.submitting": "cancel follow requeue submit",
-    "dagrun.api.worker": "ClaimEvent Worker",
+    "dagrun.workers.submitting": "cancel follow requeue submit",
+    "dagrun.workers.worker": "ClaimEvent Worker",
     "dagrun.critics.agreement": "AgreementCritic",
     "dagrun.critics.counts": "CountCritic",
     "dagrun.critics.rubric": "RubricCritic",
@@ -125,10 +125,10 @@ _NAMES = {
     "dagrun.model_tools.agent_tool": "agent_tool",
     "dagrun.model_tools.llm_tool": "llm_tool",
     "dagrun.executors.ray.executor": "RayExecutor",
-    "dagrun.graph.budget": "Budget",
-    "dagrun.checks.checked_plan": "CheckedPlan",
-    "dagrun.checks.tool_advice": "check_tools",
-    "dagrun.graph.plan_history": "PlanDiff PlanHistory Revision",
+    "dagrun.kernel.graph.budget": "Budget",
+    "dagrun.kernel.checks.checked_plan": "CheckedPlan",
+    "dagrun.advice.tool_advice": "check_tools",
+    "dagrun.kernel.graph.plan_history": "PlanDiff PlanHistory Revision",
     "dagrun.plans.read_plan": "read_plan",
     "dagrun.journal.memory": "MemoryJournal",
     "dagrun.journal.postgres.journal": "PostgresJournal",
@@ -136,30 +136,30 @@ _NAMES = {
     "dagrun.journal.sqlite.journal": "SQLiteJournal",
     "dagrun.llm.anthropic_model": "AnthropicModel",
     "dagrun.llm.openai_model": "OpenAIModel",
-    "dagrun.model.planner": "Brief FallbackPlanner Planner Refusal StepView Trigger",
-    "dagrun.model.condition": "Condition",
-    "dagrun.model.contracts.deps": "dep",
-    "dagrun.model.contracts.objects": "Object",
-    "dagrun.model.contracts.sharing": "Batch",
-    "dagrun.model.contracts.streams": "as_stream",
-    "dagrun.model.tool_context": "PROVIDED ToolContext",
-    "dagrun.model.effect": "Applied Effect",
-    "dagrun.model.event": "Event",
-    "dagrun.model.flow.boundary": "EndorseRule Flow GuardRule",
-    "dagrun.model.flow.marks": "GuardedCall guarded",
-    "dagrun.model.journal": "Durability",
-    "dagrun.model.outcome": "State Status TriggerKind",
-    "dagrun.model.patch": "Add Consequence Drop Patch Replace Rewire",
-    "dagrun.model.plan": "Plan RetryRule Step",
-    "dagrun.model.policy": "ApprovalRule HedgeRule PlanLimits Policy Rate",
-    "dagrun.model.python_plans.collect": "plan",
-    "dagrun.model.python_plans.planned_values": "input item where",
-    "dagrun.model.question": "Answer Asked Question",
-    "dagrun.model.secrets.secret": "Secret Secrets env",
-    "dagrun.model.tool": "Tool tool",
-    "dagrun.model.toolbox": "Toolbox",
-    "dagrun.model.value": "Artifact Unavailable",
-    "dagrun.model.critic": "Critic Verdict",
+    "dagrun.kernel.model.planner": "Brief FallbackPlanner Planner Refusal StepView Trigger",
+    "dagrun.kernel.model.condition": "Condition",
+    "dagrun.kernel.model.contracts.deps": "dep",
+    "dagrun.kernel.model.contracts.objects": "Object",
+    "dagrun.kernel.model.contracts.sharing": "Batch",
+    "dagrun.kernel.model.contracts.streams": "as_stream",
+    "dagrun.kernel.model.tool_context": "PROVIDED ToolContext",
+    "dagrun.kernel.model.effect": "Applied Effect",
+    "dagrun.kernel.model.event": "Event",
+    "dagrun.kernel.model.flow.boundary": "EndorseRule Flow GuardRule",
+    "dagrun.kernel.model.flow.marks": "GuardedCall guarded",
+    "dagrun.kernel.model.journal": "Durability",
+    "dagrun.kernel.model.outcome": "State Status TriggerKind",
+    "dagrun.kernel.model.patch": "Add Consequence Drop Patch Replace Rewire",
+    "dagrun.kernel.model.plan": "Plan RetryRule Step",
+    "dagrun.kernel.model.policy": "ApprovalRule HedgeRule PlanLimits Policy Rate",
+    "dagrun.kernel.model.python_plans.collect": "plan",
+    "dagrun.kernel.model.python_plans.planned_values": "input item where",
+    "dagrun.kernel.model.question": "Answer Asked Question",
+    "dagrun.kernel.model.secrets.secret": "Secret Secrets env",
+    "dagrun.kernel.model.tool": "Tool tool",
+    "dagrun.kernel.model.toolbox": "Toolbox",
+    "dagrun.kernel.model.value": "Artifact Unavailable",
+    "dagrun.kernel.model.critic": "Critic Verdict",
     "dagrun.observe.tracing": "Tracing",
     "dagrun.planners.provider_planners": "AnthropicPlanner OpenAIPlanner",
     "dagrun.planners.fallback_chain": "EnsemblePlanner FallbackChain PersonPlanner",
@@ -168,14 +168,14 @@ _NAMES = {
     "dagrun.planners.route_files": "read_routes",
     "dagrun.planners.host_plans": "Route RouterPlanner StaticPlanner",
     "dagrun.planners.stepwise": "StepwisePlanner",
-    "dagrun.runtime.run_features": "AnswerPiece",
-    "dagrun.runtime.result": "RunResult StepResult",
+    "dagrun.kernel.runtime.run_features": "AnswerPiece",
+    "dagrun.kernel.runtime.result": "RunResult StepResult",
     "dagrun.serve.page": "web",
     "dagrun.sources.formats": "schema_tools",
     "dagrun.sources.mcp": "mcp_tools",
     "dagrun.sources.openapi.openapi_tools": "openapi_tools",
     "dagrun.sources.schemas": "schema_tool",
-    "dagrun.runtime.run": "Run",
+    "dagrun.kernel.runtime.run": "Run",
 }
 
 __all__ = [

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dagrun.model.event import (
+from dagrun.kernel.model.event import (
     AttemptEnded,
     AttemptStarted,
     CeilingNear,

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 from dagrun._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from dagrun.decide.durations import Durations
+    from dagrun.kernel.decide.durations import Durations
+    from dagrun.kernel.model.critic import SOURCES
+    from dagrun.kernel.model.executor import Executor, StillRunning, ToolCall, WorkerDied, WorkerLost
+    from dagrun.kernel.model.journal import Journal, RunLog, SupportsDurations
+    from dagrun.kernel.model.planner import NOTES, EarlierPlanner, HandOn, Notes, PastRequest
     from dagrun.llm.language_model import Form, LanguageModel, Message, Reply, Request, Usage
-    from dagrun.model.critic import SOURCES
-    from dagrun.model.executor import Executor, StillRunning, ToolCall, WorkerDied, WorkerLost
-    from dagrun.model.journal import Journal, RunLog, SupportsDurations
-    from dagrun.model.planner import NOTES, EarlierPlanner, HandOn, Notes, PastRequest
 
 _NAMES = {
-    "dagrun.decide.durations": "Durations",
+    "dagrun.kernel.decide.durations": "Durations",
     "dagrun.llm.language_model": "Form LanguageModel Message Reply Request Usage",
-    "dagrun.model.critic": "SOURCES",
-    "dagrun.model.executor": "Executor StillRunning ToolCall WorkerDied WorkerLost",
-    "dagrun.model.journal": "Journal RunLog SupportsDurations",
-    "dagrun.model.planner": "EarlierPlanner HandOn NOTES Notes PastRequest",
+    "dagrun.kernel.model.critic": "SOURCES",
+    "dagrun.kernel.model.executor": "Executor StillRunning ToolCall WorkerDied WorkerLost",
+    "dagrun.kernel.model.journal": "Journal RunLog SupportsDurations",
+    "dagrun.kernel.model.planner": "EarlierPlanner HandOn NOTES Notes PastRequest",
 }
 
 __all__ = [

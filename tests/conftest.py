@@ -17,7 +17,7 @@ from hypothesis import settings
 
 import dagrun
 import postgres_server
-from dagrun.runtime.backend import loop_options
+from dagrun.kernel.runtime.backend import loop_options
 from dagrun.testing import virtual_backend
 from stages_of_tests import choose_stages, only_at_night
 from transitions import watch_transitions

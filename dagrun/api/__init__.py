@@ -2,17 +2,17 @@
 
 In: what the host program has (plans or goals, tools, options). Out: a checked plan, a `Run` to watch, or its result.
 Open ``running.py`` first: `start` and `run`. ``engine.py`` puts a run together; ``resuming.py`` and ``retrying.py`` do
-so from a record; the options of a run are listed in ``dagrun/runtime/run_options.py``.
+so from a record; the options of a run are listed in ``dagrun/kernel/runtime/run_options.py``.
 
-This package runs no step and decides nothing: it checks what the host passes, and hands it to ``dagrun.runtime``.
-`replay` is in ``replaying.py`` alone, as runs do not need it. Modules have names in "-ing" because the functions
-`check`, `resume` and `replay` would hide modules of these names.
+This package runs no step and decides nothing: it checks what the host passes, and hands it to
+``dagrun.kernel.runtime``. `replay` is in ``replaying.py`` alone, as runs do not need it. Modules have names in "-ing"
+because the functions `check`, `resume` and `replay` would hide modules of these names.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from dagrun.api.running import draft, resume, retry, run, run_sync, start
-from dagrun.runtime.run_options import Inputs, RunOptions
+from dagrun.kernel.runtime.run_options import Inputs, RunOptions
 
 if TYPE_CHECKING:
     from dagrun.api.checking import AnyPlan, check

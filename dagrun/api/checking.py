@@ -11,26 +11,26 @@ from threading import Lock
 from types import ModuleType
 from typing import Any, Final, TypeAlias
 
-from dagrun.checks.check_context import context_of
-from dagrun.checks.check_objects import check_deps
-from dagrun.checks.check_plan import check_plan
-from dagrun.checks.checked_plan import CheckedPlan, empty_plan, executors_by_name
-from dagrun.checks.findings import Findings
-from dagrun.checks.policy_names import REDACT_RECORDS, redacts_nothing
-from dagrun.checks.reference_sources import look_up_input
 from dagrun.errors import ContractError, PlanRefused, Problem
-from dagrun.model.contracts.deps import NO_DEPS, UNKNOWN_DEPS, Deps, deps_from
-from dagrun.model.executor import Executor, refusal_by
-from dagrun.model.plan import Plan
-from dagrun.model.planner import must_be_planner
-from dagrun.model.policy import Policy
-from dagrun.model.python_plans.planned_values import PlannedValue
-from dagrun.model.redaction.redactor import Hook
-from dagrun.model.secrets.secret import NO_SECRETS, Secrets, secrets_from
-from dagrun.model.tool import Tool
-from dagrun.model.toolbox import AnyTool, Toolbox, Tools
+from dagrun.kernel.checks.check_context import context_of
+from dagrun.kernel.checks.check_objects import check_deps
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.checks.checked_plan import CheckedPlan, empty_plan, executors_by_name
+from dagrun.kernel.checks.findings import Findings
+from dagrun.kernel.checks.policy_names import REDACT_RECORDS, redacts_nothing
+from dagrun.kernel.checks.reference_sources import look_up_input
+from dagrun.kernel.model.contracts.deps import NO_DEPS, UNKNOWN_DEPS, Deps, deps_from
+from dagrun.kernel.model.executor import Executor, refusal_by
+from dagrun.kernel.model.plan import Plan
+from dagrun.kernel.model.planner import must_be_planner
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.python_plans.planned_values import PlannedValue
+from dagrun.kernel.model.redaction.redactor import Hook
+from dagrun.kernel.model.secrets.secret import NO_SECRETS, Secrets, secrets_from
+from dagrun.kernel.model.tool import Tool
+from dagrun.kernel.model.toolbox import AnyTool, Toolbox, Tools
+from dagrun.kernel.runtime.run_options import AnySecrets, Inputs, RunOptions
 from dagrun.plans.read_plan import read_plan
-from dagrun.runtime.run_options import AnySecrets, Inputs, RunOptions
 
 AnyPlan: TypeAlias = Plan | CheckedPlan | str | bytes | Path
 

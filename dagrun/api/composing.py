@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import Any, Final
 
 from dagrun.errors import ContractError, shorten
-from dagrun.model.tool import Tool, make_tool
-from dagrun.model.toolbox import COMPOSE, AnyTool, Toolbox
+from dagrun.kernel.model.tool import Tool, make_tool
+from dagrun.kernel.model.toolbox import COMPOSE, AnyTool, Toolbox
 
 # What makes a tool of a model stands above. It is found by name when a run has such a model.
 _MODEL_TOOLS: Final = "dagrun.model_tools.llm_tool"

@@ -30,28 +30,28 @@ from dagrun.api.record_opening import (
     traceparent_of,
     with_traceparent,
 )
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.decide.durations import Durations
-from dagrun.decide.interrupts import interrupt_in
 from dagrun.errors import ContractError, PlanRefused, ValueRefused, ValueTooLarge
 from dagrun.executors.executors import Executors
-from dagrun.graph.budget import Budget
-from dagrun.graph.caps import Cap
-from dagrun.model.event import Opening
-from dagrun.model.executor import Executor
-from dagrun.model.journal import Journal, RunLog
-from dagrun.model.policy import Policy
-from dagrun.model.tracing import RunTracer, TracedRun, Traces
-from dagrun.model.value import Stored, encode, to_json
+from dagrun.kernel.checks.checked_plan import CheckedPlan
+from dagrun.kernel.decide.durations import Durations
+from dagrun.kernel.decide.interrupts import interrupt_in
+from dagrun.kernel.graph.budget import Budget
+from dagrun.kernel.graph.caps import Cap
+from dagrun.kernel.model.event import Opening
+from dagrun.kernel.model.executor import Executor
+from dagrun.kernel.model.journal import Journal, RunLog
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.tracing import RunTracer, TracedRun, Traces
+from dagrun.kernel.model.value import Stored, encode, to_json
+from dagrun.kernel.runtime.artifacts import ArtifactFolder
+from dagrun.kernel.runtime.backend import off_loop
+from dagrun.kernel.runtime.record.observers import Callback
+from dagrun.kernel.runtime.result import RunResult
+from dagrun.kernel.runtime.run import Run
+from dagrun.kernel.runtime.run_options import Inputs, RunOptions
+from dagrun.kernel.runtime.run_setup import CallSettings, OpenRecord, RunSetup, SharedByRuns, build_large
+from dagrun.kernel.runtime.steps.attempt_completion import learns
 from dagrun.presenters import face
-from dagrun.runtime.artifacts import ArtifactFolder
-from dagrun.runtime.backend import off_loop
-from dagrun.runtime.record.observers import Callback
-from dagrun.runtime.result import RunResult
-from dagrun.runtime.run import Run
-from dagrun.runtime.run_options import Inputs, RunOptions
-from dagrun.runtime.run_setup import CallSettings, OpenRecord, RunSetup, SharedByRuns, build_large
-from dagrun.runtime.steps.attempt_completion import learns
 
 if TYPE_CHECKING:
     from dagrun.api.retrying import TakenOver

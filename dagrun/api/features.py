@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from dagrun.decide.durations import Durations
     from dagrun.features.hedging import HedgeShare
     from dagrun.features.shared_calls.result_cache import ResultCache
-    from dagrun.model.executor import Executor
-    from dagrun.model.policy import HedgeRule, Policy
-    from dagrun.runtime.deadlines import Timers
-    from dagrun.runtime.run_features import Composer
-    from dagrun.runtime.run_parts import RunParts
-    from dagrun.runtime.run_setup import CallSettings
-    from dagrun.runtime.steps.attempt import AskInside, CallSharer
-    from dagrun.runtime.steps.scheduler import Hedging, Scheduler
+    from dagrun.kernel.decide.durations import Durations
+    from dagrun.kernel.model.executor import Executor
+    from dagrun.kernel.model.policy import HedgeRule, Policy
+    from dagrun.kernel.runtime.deadlines import Timers
+    from dagrun.kernel.runtime.run_features import Composer
+    from dagrun.kernel.runtime.run_parts import RunParts
+    from dagrun.kernel.runtime.run_setup import CallSettings
+    from dagrun.kernel.runtime.steps.attempt import AskInside, CallSharer
+    from dagrun.kernel.runtime.steps.scheduler import Hedging, Scheduler
 
 _MAKING: Final = Lock()  # the runs of an engine may be in several threads
 MAX_CACHE_BYTES: Final = 64 << 20  # of kept results of calls, unless the engine says otherwise

@@ -10,9 +10,9 @@ from weakref import WeakSet
 
 import anyio
 
-from dagrun.decide.durations import Durations
-from dagrun.model.journal import Journal, SupportsDurations
-from dagrun.runtime.run import Run
+from dagrun.kernel.decide.durations import Durations
+from dagrun.kernel.model.journal import Journal, SupportsDurations
+from dagrun.kernel.runtime.run import Run
 
 _LOG: Final = logging.getLogger("dagrun.run")
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from dagrun.errors import ContractError
-from dagrun.runtime.run_options import HostOptions, Inputs, NewRunOptions, RunOptions, with_defaults
+from dagrun.kernel.runtime.run_options import HostOptions, Inputs, NewRunOptions, RunOptions, with_defaults
 
 if TYPE_CHECKING:
-    from dagrun.decide.durations import Durations
-    from dagrun.model.journal import Journal
+    from dagrun.kernel.decide.durations import Durations
+    from dagrun.kernel.model.journal import Journal
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -102,7 +102,7 @@ def must_fit(options: Mapping[str, object], kind: type, function: str) -> None:
     """
     known, wanted = kind.__annotations__, kind.__required_keys__  # type: ignore[attr-defined]
     if not options.keys() <= known.keys():
-        from dagrun.model.toolbox import hint
+        from dagrun.kernel.model.toolbox import hint
 
         unknown = min(options.keys() - known.keys())
         raise ContractError(f"{function} has no option {unknown}{hint(unknown, known)}")

@@ -14,21 +14,21 @@ import anyio
 
 from dagrun._version import __version__
 from dagrun.api.checking import must_be, toolbox_of
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.checks.tool_contracts import contract_of, opening_differences, policy_in_full
 from dagrun.errors import CannotResume, ContractError, JournalDamaged, RunExists, RunHeld, RunNotFound, shorten
 from dagrun.features.redacted_records.sealing import Sealer
-from dagrun.model.codec.event_codec import encode as encode_event
-from dagrun.model.codec.event_codec import events_of, marks_of
-from dagrun.model.event import Event, Opening, RunResumed, RunStarted
-from dagrun.model.journal import Journal, Line, RunLog
-from dagrun.model.outcome import Outcome, State
-from dagrun.model.policy import Policy
-from dagrun.model.toolbox import Toolbox
-from dagrun.model.tracing import TRACEPARENT, RunTracer
-from dagrun.model.value import Stored, decode, encode
-from dagrun.runtime.run_options import RunOptions
-from dagrun.runtime.run_setup import OpenRecord
+from dagrun.kernel.checks.checked_plan import CheckedPlan
+from dagrun.kernel.checks.tool_contracts import contract_of, opening_differences, policy_in_full
+from dagrun.kernel.model.codec.event_codec import encode as encode_event
+from dagrun.kernel.model.codec.event_codec import events_of, marks_of
+from dagrun.kernel.model.event import Event, Opening, RunResumed, RunStarted
+from dagrun.kernel.model.journal import Journal, Line, RunLog
+from dagrun.kernel.model.outcome import Outcome, State
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.model.tracing import TRACEPARENT, RunTracer
+from dagrun.kernel.model.value import Stored, decode, encode
+from dagrun.kernel.runtime.run_options import RunOptions
+from dagrun.kernel.runtime.run_setup import OpenRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
 from dagrun.errors import JournalDamaged, listing
 from dagrun.features.redacted_records.sealing import Sealer
-from dagrun.graph.build import build
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.longest_paths import Expected
-from dagrun.graph.plan_history import PlanHistory
-from dagrun.model.codec.event_codec import events_of
-from dagrun.model.event import Event, Opening, RunEnded, RunStarted
-from dagrun.model.journal import Journal
-from dagrun.model.outcome import State, Status
-from dagrun.model.question import Question
+from dagrun.kernel.checks.tool_contracts import check_recorded_plan, recorded_toolbox
+from dagrun.kernel.graph.build import build
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.longest_paths import Expected
+from dagrun.kernel.graph.plan_history import PlanHistory
+from dagrun.kernel.model.codec.event_codec import events_of
+from dagrun.kernel.model.event import Event, Opening, RunEnded, RunStarted
+from dagrun.kernel.model.journal import Journal
+from dagrun.kernel.model.outcome import State, Status
+from dagrun.kernel.model.question import Question
+from dagrun.kernel.runtime.result import StepResults
 from dagrun.presenters import notebook_bundle, write_report
-from dagrun.runtime.result import StepResults
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Replayed:
     @property
     def hash(self) -> str:
         """A hash of the whole state, in hex. Equal records have equal hashes on every machine."""
-        from dagrun.graph.fold import state_hash
+        from dagrun.kernel.graph.fold import state_hash
 
         return state_hash(self.graph)
 
@@ -122,7 +122,7 @@ def replayed(run_id: str, events: Sequence[Event]) -> Replayed:
     Raises:
         JournalDamaged: The events do not follow from each other.
     """
-    from dagrun.graph.fold import fold
+    from dagrun.kernel.graph.fold import fold
 
     first = events[0]
     assert isinstance(first, RunStarted)

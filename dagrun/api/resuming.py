@@ -18,20 +18,20 @@ from dagrun.api.record_opening import (
     sealer_of,
     whole_events,
 )
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.checks.tool_contracts import check_recorded_plan
 from dagrun.errors import CannotResume, JournalDamaged
-from dagrun.model.contracts.deps import deps_from
-from dagrun.model.event import Event, Opening, RunEnded, RunResumed, RunStarted
-from dagrun.model.executor import Executor
-from dagrun.model.journal import RunLog
-from dagrun.model.outcome import Status
-from dagrun.model.policy import Policy
-from dagrun.model.secrets.secret import secrets_from
-from dagrun.model.value import Stored
-from dagrun.runtime.run import Run
-from dagrun.runtime.run_options import RunOptions, with_defaults
-from dagrun.runtime.run_setup import OpenRecord
+from dagrun.kernel.checks.checked_plan import CheckedPlan
+from dagrun.kernel.checks.tool_contracts import check_recorded_plan
+from dagrun.kernel.model.contracts.deps import deps_from
+from dagrun.kernel.model.event import Event, Opening, RunEnded, RunResumed, RunStarted
+from dagrun.kernel.model.executor import Executor
+from dagrun.kernel.model.journal import RunLog
+from dagrun.kernel.model.outcome import Status
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.secrets.secret import secrets_from
+from dagrun.kernel.model.value import Stored
+from dagrun.kernel.runtime.run import Run
+from dagrun.kernel.runtime.run_options import RunOptions, with_defaults
+from dagrun.kernel.runtime.run_setup import OpenRecord
 
 
 @dataclass(slots=True)

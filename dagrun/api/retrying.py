@@ -14,27 +14,27 @@ from pydantic import ValidationError
 from dagrun.api.options import RetryOptions, must_fit, must_make_sense
 from dagrun.api.record_opening import Descent, last_opening, present_of, sealer_of, traceparent_of, whole_events
 from dagrun.api.replaying import Replayed, replayed
-from dagrun.checks.check_plan import check_plan
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.checks.waves import in_waves
 from dagrun.errors import CannotResume, JournalFailed
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.mapped_steps import EACH, needed, source_of
-from dagrun.graph.node import Node
-from dagrun.graph.patches.guards import guards_to_keep
-from dagrun.graph.reopen import doubtful
-from dagrun.model.contracts.deps import deps_from
-from dagrun.model.event import DraftEnded, Spliced
-from dagrun.model.executor import Executor
-from dagrun.model.outcome import State, Status
-from dagrun.model.patch import Add, Replace, Rewire
-from dagrun.model.policy import Policy
-from dagrun.model.secrets.secret import secrets_from
-from dagrun.model.toolbox import AnyTool
-from dagrun.model.value import Artifact, Stored, Unavailable, decode
-from dagrun.runtime.artifacts import ArtifactFolder
-from dagrun.runtime.record.record import TAKEN_OVER, Record
-from dagrun.runtime.run_options import RunOptions, with_defaults
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.checks.checked_plan import CheckedPlan
+from dagrun.kernel.checks.waves import in_waves
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.mapped_steps import EACH, needed, source_of
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.patches.guards import guards_to_keep
+from dagrun.kernel.graph.reopen import doubtful
+from dagrun.kernel.model.contracts.deps import deps_from
+from dagrun.kernel.model.event import DraftEnded, Spliced
+from dagrun.kernel.model.executor import Executor
+from dagrun.kernel.model.outcome import State, Status
+from dagrun.kernel.model.patch import Add, Replace, Rewire
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.secrets.secret import secrets_from
+from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.value import Artifact, Stored, Unavailable, decode
+from dagrun.kernel.runtime.artifacts import ArtifactFolder
+from dagrun.kernel.runtime.record.record import TAKEN_OVER, Record
+from dagrun.kernel.runtime.run_options import RunOptions, with_defaults
 
 
 def files_named(value: Stored) -> frozenset[str]:
@@ -206,7 +206,7 @@ def _taken_over(
 def _written_by_others(graph: LiveGraph) -> dict[str, tuple[str, ...]]:
     if graph.plan.policy.flow is None:
         return {}
-    from dagrun.graph.patches.flow_after import written_by_others  # here: few policies have a trust boundary
+    from dagrun.kernel.graph.patches.flow_after import written_by_others  # here: few policies have a trust boundary
 
     return written_by_others(graph)
 
@@ -215,7 +215,7 @@ def _calls_of_planner(past: Replayed, before: Policy, policy: Policy) -> dict[st
     """Return the calls that a person must agree to, because the plan is frozen now, and was not when they came."""
     if before.freeze_plan or not policy.freeze_plan:
         return {}
-    from dagrun.graph.patches.plan_freeze import calls_of_planner  # here: few policies freeze the plan
+    from dagrun.kernel.graph.patches.plan_freeze import calls_of_planner  # here: few policies freeze the plan
 
     brought, is_planned = set[str](), bool(past.opening.plan.steps)
     for event in past.events:

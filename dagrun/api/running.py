@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 
 from dagrun.api import preloading
 from dagrun.api.options import ResumeOptions, RetryOptions, SoloOptions, lists_options, must_fit
-from dagrun.runtime.run_options import DraftOptions, RunOptions
+from dagrun.kernel.runtime.run_options import DraftOptions, RunOptions
 
 if TYPE_CHECKING:
     from dagrun.api.checking import AnyPlan
     from dagrun.api.engine import Engine
-    from dagrun.checks.checked_plan import CheckedPlan
-    from dagrun.decide.durations import Durations
-    from dagrun.runtime.result import RunResult
-    from dagrun.runtime.run import Run
+    from dagrun.kernel.checks.checked_plan import CheckedPlan
+    from dagrun.kernel.decide.durations import Durations
+    from dagrun.kernel.runtime.result import RunResult
+    from dagrun.kernel.runtime.run import Run
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ def run_sync(plan: AnyPlan | None = None, *, backend: str = "asyncio", **options
     async def main() -> RunResult:
         return await run(plan, **options)
 
-    from dagrun.runtime.backend import loop_options
+    from dagrun.kernel.runtime.backend import loop_options
 
     return run_on_own_loop(main, backend, loop_options(backend))
 
@@ -147,7 +147,7 @@ def _run_in_thread(main: Callable[[], Awaitable[T]], backend: str, options: dict
     import anyio
     from anyio.lowlevel import current_token
 
-    from dagrun.runtime.backend import call_soon
+    from dagrun.kernel.runtime.backend import call_soon
 
     ours = copy_context()
     stops: list[Callable[[], None]] = []

@@ -9,10 +9,10 @@ from typing import Any, Final, TypeAlias
 
 from dagrun.critics.step_filter import StepFilter
 from dagrun.errors import ContractError, shorten
-from dagrun.model.critic import SOURCES, Verdict
-from dagrun.model.outcome import Outcome
-from dagrun.model.plan import Step
-from dagrun.model.signature import refuse_async
+from dagrun.kernel.model.critic import SOURCES, Verdict
+from dagrun.kernel.model.outcome import Outcome
+from dagrun.kernel.model.plan import Step
+from dagrun.kernel.model.signature import refuse_async
 
 # Returns what a source says, of its output; `None` if it says nothing about it.
 Says: TypeAlias = Callable[[Any], Any]

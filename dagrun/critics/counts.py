@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from dagrun.critics.step_filter import StepFilter
 from dagrun.errors import ContractError, shorten
-from dagrun.model.critic import Verdict
-from dagrun.model.outcome import Outcome
-from dagrun.model.plan import Step
-from dagrun.model.reference import BadReference, parse_path
-from dagrun.model.value import describe, value_at
+from dagrun.kernel.model.critic import Verdict
+from dagrun.kernel.model.outcome import Outcome
+from dagrun.kernel.model.plan import Step
+from dagrun.kernel.model.reference import BadReference, parse_path
+from dagrun.kernel.model.value import describe, value_at
 
 
 class CountCritic(StepFilter):

@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dagrun.critics.step_filter import FilterOptions, StepFilter
 from dagrun.errors import ContractError, ModelError
+from dagrun.kernel.model.critic import Verdict
+from dagrun.kernel.model.outcome import Outcome
+from dagrun.kernel.model.plan import Step
+from dagrun.kernel.model.value import to_json
 from dagrun.llm.language_model import Form, LanguageModel, Message, Request, must_be_counts, must_be_model
 from dagrun.llm.quoting import DATA_RULE, block
 from dagrun.llm.structured_answers import ask_in_form
-from dagrun.model.critic import Verdict
-from dagrun.model.outcome import Outcome
-from dagrun.model.plan import Step
-from dagrun.model.value import to_json
 
 RULES: Final = """\
 You judge what one step of a program has given. You change nothing and you call nothing: you give marks, and others \

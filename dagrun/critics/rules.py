@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 from dagrun.critics.step_filter import StepFilter
 from dagrun.errors import ContractError
-from dagrun.model.critic import Verdict
-from dagrun.model.outcome import Outcome
-from dagrun.model.plan import Step
-from dagrun.model.signature import refuse_async
+from dagrun.kernel.model.critic import Verdict
+from dagrun.kernel.model.outcome import Outcome
+from dagrun.kernel.model.plan import Step
+from dagrun.kernel.model.signature import refuse_async
 
 Rule: TypeAlias = Callable[[Any], "bool | str | Verdict | None"]
 

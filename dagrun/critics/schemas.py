@@ -12,12 +12,12 @@ from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from dagrun.critics.step_filter import StepFilter
 from dagrun.errors import ContractError, MissingExtra, shorten
-from dagrun.model.critic import Verdict
-from dagrun.model.outcome import Outcome
-from dagrun.model.plan import Step
-from dagrun.model.reference import path_text
-from dagrun.model.signature import explain
-from dagrun.model.value import Stored, decode, describe, to_json
+from dagrun.kernel.model.critic import Verdict
+from dagrun.kernel.model.outcome import Outcome
+from dagrun.kernel.model.plan import Step
+from dagrun.kernel.model.reference import path_text
+from dagrun.kernel.model.signature import explain
+from dagrun.kernel.model.value import Stored, decode, describe, to_json
 
 # Returns the faults of a stored value as text; empty if there is none.
 _Check: TypeAlias = Callable[[Stored], str]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from dagrun.errors import ContractError
-from dagrun.model.plan import Step
+from dagrun.kernel.model.plan import Step
 
 
 class FilterOptions(TypedDict, total=False):

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
-from dagrun.model.event import Event, Spliced
-from dagrun.model.patch import Add
-from dagrun.model.plan import Plan
-from dagrun.model.reference import HOLE, BadReference, leading_id, parse_reference
+from dagrun.kernel.model.event import Event, Spliced
+from dagrun.kernel.model.patch import Add
+from dagrun.kernel.model.plan import Plan
+from dagrun.kernel.model.reference import HOLE, BadReference, leading_id, parse_reference
 
 Steps = Sequence[Mapping[str, Any]]
 

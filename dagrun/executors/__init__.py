@@ -1,7 +1,7 @@
 """Executors: where the functions of tools run: in the event loop, in a worker thread, or in a worker process.
 
 In: a `ToolCall` (the tool, its arguments, and how long it may take to stop). Out: the value that the function returned,
-or an error. The protocol is `dagrun.model.executor.Executor`.
+or an error. The protocol is `dagrun.kernel.model.executor.Executor`.
 
 - `executors.py` has the executors by name, and the one for coroutines. `threads.py` runs plain functions in threads.
 - `processes` runs functions in worker processes, where time and memory can be limited.

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from dagrun.runtime.backend import is_asyncio
+from dagrun.kernel.runtime.backend import is_asyncio
 
 T = TypeVar("T")
 

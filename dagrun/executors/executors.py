@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import anyio
 
-from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.errors import ContractError
-from dagrun.model.executor import Executor, ToolCall
-from dagrun.model.policy import Policy
+from dagrun.kernel.checks.checked_plan import CheckedPlan
+from dagrun.kernel.model.executor import Executor, ToolCall
+from dagrun.kernel.model.policy import Policy
 
 
 class CoroutineExecutor:

@@ -12,12 +12,12 @@ from typing import Any, Final
 import anyio
 from anyio.lowlevel import EventLoopToken, current_token
 
-from dagrun.decide.classify import classify
 from dagrun.executors.daemon_threads import DaemonThreads
-from dagrun.model.executor import CallFailed, StillRunning, ToolCall, plain_result
-from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.tool_context import Report, ToolContext
-from dagrun.runtime.backend import call_soon
+from dagrun.kernel.decide.classify import classify
+from dagrun.kernel.model.executor import CallFailed, StillRunning, ToolCall, plain_result
+from dagrun.kernel.model.outcome import ErrorKind, Failure
+from dagrun.kernel.model.tool_context import Report, ToolContext
+from dagrun.kernel.runtime.backend import call_soon
 
 MAX_NAMES: Final = 5
 _LOG: Final = logging.getLogger("dagrun.run")

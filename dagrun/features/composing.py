@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from dagrun.errors import OverCeiling, shorten
-from dagrun.graph.confidence import answer_confidences
-from dagrun.graph.node import Node
-from dagrun.model.outcome import State, Status
-from dagrun.model.patch import Add, Patch
-from dagrun.model.plan import Step
-from dagrun.model.toolbox import COMPOSE
-from dagrun.model.usage import RUN_METER, Charge
-from dagrun.runtime.metering import RunMeter
-from dagrun.runtime.run_features import AnswerPiece
-from dagrun.runtime.run_parts import RunParts
+from dagrun.kernel.graph.confidence import answer_confidences
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.outcome import State, Status
+from dagrun.kernel.model.patch import Add, Patch
+from dagrun.kernel.model.plan import Step
+from dagrun.kernel.model.toolbox import COMPOSE
+from dagrun.kernel.model.usage import RUN_METER, Charge
+from dagrun.kernel.runtime.metering import RunMeter
+from dagrun.kernel.runtime.run_features import AnswerPiece
+from dagrun.kernel.runtime.run_parts import RunParts
 
 if TYPE_CHECKING:
-    from dagrun.runtime.result import RunResult
-    from dagrun.runtime.steps.scheduler import Scheduler
+    from dagrun.kernel.runtime.result import RunResult
+    from dagrun.kernel.runtime.steps.scheduler import Scheduler
 
 _ID: Final = "answer"
 

@@ -20,25 +20,25 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from dagrun.decide.durations import RELATIVE_ERROR, Durations
-from dagrun.decide.exception_text import drop_frames
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.model.event import Hedged, HedgeEnded
-from dagrun.model.outcome import Outcome, State
-from dagrun.model.policy import HedgeRule
-from dagrun.runtime.backend import (
+from dagrun.kernel.decide.durations import RELATIVE_ERROR, Durations
+from dagrun.kernel.decide.exception_text import drop_frames
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.event import Hedged, HedgeEnded
+from dagrun.kernel.model.outcome import Outcome, State
+from dagrun.kernel.model.policy import HedgeRule
+from dagrun.kernel.runtime.backend import (
     is_being_cancelled,
     is_cancellation,
     leave_leaked_scopes,
     uncancel_task,
 )
-from dagrun.runtime.deadlines import Timers
-from dagrun.runtime.live_attempt import HedgedCall, LiveAttempt, leaked_outcome
-from dagrun.runtime.run_parts import RunParts
-from dagrun.runtime.steps.attempt import AttemptRunner, executor_of
-from dagrun.runtime.steps.attempt_completion import AttemptCompletion
-from dagrun.runtime.steps.run_completion import RunCompletion
+from dagrun.kernel.runtime.deadlines import Timers
+from dagrun.kernel.runtime.live_attempt import HedgedCall, LiveAttempt, leaked_outcome
+from dagrun.kernel.runtime.run_parts import RunParts
+from dagrun.kernel.runtime.steps.attempt import AttemptRunner, executor_of
+from dagrun.kernel.runtime.steps.attempt_completion import AttemptCompletion
+from dagrun.kernel.runtime.steps.run_completion import RunCompletion
 
 LOOK: Final = 0.01  # seconds for which a look at all running steps is used: a thousand calls may be slow at once
 LEAST_PATIENCE: Final = 0.001  # seconds: a call that ends sooner is not made faster by a second call

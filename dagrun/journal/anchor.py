@@ -16,7 +16,7 @@ from typing import Final
 
 from dagrun.journal.hash_chain import ChainFault
 from dagrun.journal.run_folder import FILE_MODE, as_failure
-from dagrun.model.journal import Durability, Line
+from dagrun.kernel.model.journal import Durability, Line
 
 SLOT: Final = 512  # bytes: one disk sector, which a disk writes whole or not at all
 _MARK = re.compile(rb"dagrun-anchor 1 (\d{1,18}) ([0-9a-f]{64}) (\d{1,18}) ([0-9a-f]{64})\n *")

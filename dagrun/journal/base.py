@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from dagrun.errors import AnswerRefused, JournalFailed, RunNotFound, shorten
-from dagrun.model.journal import Line
+from dagrun.kernel.model.journal import Line
 
 if TYPE_CHECKING:
-    from dagrun.model.event import Event
+    from dagrun.kernel.model.event import Event
 
 
 def _spelled(word: str) -> str:
@@ -83,7 +83,10 @@ def check_first(text: bytes, others: Iterable[bytes]) -> None:
     Raises:
         AnswerRefused: There is an answer; the message says which.
     """
-    from dagrun.model.question import answer_in, standing  # its models of letters would slow the start of commands
+    from dagrun.kernel.model.question import (  # its models of letters would slow the start of commands
+        answer_in,
+        standing,
+    )
 
     mine = answer_in(text)
     if mine is None:
@@ -107,6 +110,6 @@ class Readable(ABC):
             RunNotFound: There is no run of this name, or it was killed before its first record.
             JournalDamaged: The records were changed or damaged.
         """
-        from dagrun.model.codec.event_codec import events_of  # here: to list runs, no record is decoded
+        from dagrun.kernel.model.codec.event_codec import events_of  # here: to list runs, no record is decoded
 
         return events_of(run_id, await self.read(run_id))

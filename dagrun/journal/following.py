@@ -12,7 +12,7 @@ import anyio
 
 from dagrun.errors import JournalDamaged
 from dagrun.journal.hash_chain import Chain, verify
-from dagrun.model.journal import Journal, Line, SupportsFollow, SupportsNotify
+from dagrun.kernel.model.journal import Journal, Line, SupportsFollow, SupportsNotify
 
 LOOK_EVERY: Final = 0.1  # seconds between two looks, where nobody tells; a look without news costs two looks at files
 _LATEST: Final = 60.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from dagrun.model.journal import Line, StoredRow
+from dagrun.kernel.model.journal import Line, StoredRow
 
 
 @dataclass(frozen=True, slots=True)

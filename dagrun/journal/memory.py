@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import anyio
 from anyio.lowlevel import EventLoopToken, current_token
 
-from dagrun.decide.durations import Durations
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunExists, RunHeld
 from dagrun.journal.base import Readable, check_first, check_letter, check_run_id, new_answer_key, no_such_run
 from dagrun.journal.hash_chain import Chain, chained
 from dagrun.journal.queue import QueueStatus, Release
-from dagrun.model.journal import Durability, Held, InboxMessage, Line, StoredRow
-from dagrun.runtime.backend import call_soon
+from dagrun.kernel.decide.durations import Durations
+from dagrun.kernel.model.journal import Durability, Held, InboxMessage, Line, StoredRow
+from dagrun.kernel.runtime.backend import call_soon
 
 if TYPE_CHECKING:
     from dagrun.journal.memory_queue import MemoryQueue

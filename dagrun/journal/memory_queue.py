@@ -13,7 +13,7 @@ import anyio
 from dagrun.errors import ContractError
 from dagrun.journal.base import no_such_run
 from dagrun.journal.queue import ClaimedRunLog, QueuedRun, QueueStatus, QueueTicket, Release, Wanted, ended_at_it
-from dagrun.model.journal import Held
+from dagrun.kernel.model.journal import Held
 
 _OPEN: Final = (QueueStatus.QUEUED, QueueStatus.RUNNING)
 

@@ -13,10 +13,10 @@ from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from dagrun.errors import shorten
-from dagrun.model.codec.event_codec import decode
-from dagrun.model.event import RunEnded, RunSuspended
-from dagrun.model.journal import RunLog
-from dagrun.model.outcome import Status
+from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.event import RunEnded, RunSuspended
+from dagrun.kernel.model.journal import RunLog
+from dagrun.kernel.model.outcome import Status
 
 _FIRST_PAUSE: Final = 1.0  # seconds; each pause is twice as long as the one before, and at most `LATEST`
 LATEST: Final = 60.0

@@ -12,8 +12,8 @@ from anyio.lowlevel import EventLoopToken, current_token
 
 from dagrun.errors import JournalError, JournalFailed
 from dagrun.journal.write_queue import Callback, WriteQueue, uninterrupted_time
-from dagrun.model.journal import Durability, InboxMessage, Line
-from dagrun.runtime.backend import call_soon
+from dagrun.kernel.model.journal import Durability, InboxMessage, Line
+from dagrun.kernel.runtime.backend import call_soon
 
 # Seconds for which a run that was seen to be held is taken for held. Far below any lease, and above what writing a
 # record takes; so a process that was stopped, or whose machine slept, looks once more.

@@ -27,12 +27,12 @@ from dagrun.journal.run_folder import (
     read_up_to,
     replace_file,
 )
-from dagrun.model.journal import Durability
+from dagrun.kernel.model.journal import Durability
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dagrun.decide.durations import Durations
+    from dagrun.kernel.decide.durations import Durations
 
 SUMMARY: Final = "standing.json"
 MOST: Final = 32 * 1024  # bytes of a summary
@@ -117,7 +117,7 @@ def durations_in(text: bytes | str, where: str) -> Durations:
     """Return the durations in *text*; empty, with a warning that names *where*, if it cannot be understood."""
     from pydantic_core import from_json  # here, with the durations: a list of runs loads no pydantic
 
-    from dagrun.decide.durations import Durations
+    from dagrun.kernel.decide.durations import Durations
 
     if not text:
         return Durations()

@@ -14,6 +14,9 @@ from typing import Any, Final, Literal, Self, TypedDict
 from urllib.parse import urlsplit
 
 from dagrun.errors import ContractError
+from dagrun.kernel.model.redaction.redactor import REDACTOR
+from dagrun.kernel.model.tracing import TRACER, ModelSpan
+from dagrun.kernel.model.usage import METER
 from dagrun.llm.api_format import AnswerFormat, ApiRequest, Reader
 from dagrun.llm.call_errors import CallError
 from dagrun.llm.event_stream import exchange
@@ -21,9 +24,6 @@ from dagrun.llm.http_clients import Clients, HttpAnswer
 from dagrun.llm.language_model import Reply, Request, Structure, Usage
 from dagrun.llm.prices import Prices, PriceTable
 from dagrun.llm.server_features import APIS, FeatureChoice, ServerFeatures
-from dagrun.model.redaction.redactor import REDACTOR
-from dagrun.model.tracing import TRACER, ModelSpan
-from dagrun.model.usage import METER
 
 # What providers add to the messages: the names of roles, the frame of a tool. In tokens; generous.
 _OVERHEAD: Final = 1_000

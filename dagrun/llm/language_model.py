@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self
 
 from dagrun.errors import ContractError, short_repr, shorten
-from dagrun.model.usage import ANSWERS, PLACES, ModelPlace
+from dagrun.kernel.model.usage import ANSWERS, PLACES, ModelPlace
 
 # How the structure of an answer is asked for: by a strict JSON schema; as the arguments of one tool that must be
 # called; or as JSON, described in the prompt only.

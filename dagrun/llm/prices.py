@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dagrun.errors import ContractError
+from dagrun.kernel.model.signature import explain
 from dagrun.llm.language_model import Usage
-from dagrun.model.signature import explain
 
 _MTOK: Final = 1_000_000
 

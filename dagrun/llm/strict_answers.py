@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from dagrun.kernel.model.contracts.schema_types import types_of
+from dagrun.kernel.model.signature import Arguments
+from dagrun.kernel.model.toolbox import AnyTool, Toolbox
 from dagrun.llm.strict_schemas import OTHERS
-from dagrun.model.contracts.schema_types import types_of
-from dagrun.model.signature import Arguments
-from dagrun.model.toolbox import AnyTool, Toolbox
 
 Schema = Mapping[str, Any]
 

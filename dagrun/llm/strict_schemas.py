@@ -19,7 +19,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from dagrun.model.contracts.objects import is_object_place
+from dagrun.kernel.model.contracts.objects import is_object_place
 
 Schema = Mapping[str, Any]
 

@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 
 from dagrun.errors import ModelError, first_lines
+from dagrun.kernel.model.redaction.redactor import REDACTOR
+from dagrun.kernel.model.signature import explain
 from dagrun.llm.language_model import LanguageModel, Message, Reply, Request, ask
-from dagrun.model.redaction.redactor import REDACTOR
-from dagrun.model.signature import explain
 
 _FENCE: Final = "```"
 _EDGE: Final = "` \t\r\n"

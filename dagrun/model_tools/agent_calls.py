@@ -15,19 +15,19 @@ from typing import Any, Final
 import anyio
 from pydantic import ValidationError
 
-from dagrun.decide.classify import classify
-from dagrun.decide.exception_text import drop_frames
 from dagrun.errors import AgentStopped, ToolError, ValueRefused, ValueTooLarge, shorten
 from dagrun.executors.threads import ThreadExecutor
+from dagrun.kernel.decide.classify import classify
+from dagrun.kernel.decide.exception_text import drop_frames
+from dagrun.kernel.model.contracts.received import ReceivedArguments
+from dagrun.kernel.model.contracts.spilling import spill
+from dagrun.kernel.model.executor import StillRunning, ToolCall
+from dagrun.kernel.model.outcome import Failure
+from dagrun.kernel.model.signature import explain
+from dagrun.kernel.model.tool_context import ToolContext
+from dagrun.kernel.model.toolbox import AnyTool, Toolbox, hint
+from dagrun.kernel.model.value import Stored, decode, encode
 from dagrun.llm.quoting import block
-from dagrun.model.contracts.received import ReceivedArguments
-from dagrun.model.contracts.spilling import spill
-from dagrun.model.executor import StillRunning, ToolCall
-from dagrun.model.outcome import Failure
-from dagrun.model.signature import explain
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import AnyTool, Toolbox, hint
-from dagrun.model.value import Stored, decode, encode
 from dagrun.model_tools.agent_turns import AgentCall
 from dagrun.model_tools.usage_contract import ContractMeter
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagrun.errors import AgentStopped, ModelError, OverCeiling, ToolError, shorten
+from dagrun.kernel.model.effect import Effect
+from dagrun.kernel.model.outcome import Failure
+from dagrun.kernel.model.tool_context import ToolContext
+from dagrun.kernel.model.usage import METER, Meter
 from dagrun.llm.language_model import LanguageModel, Reply, Request, ask
 from dagrun.llm.structured_answers import beginning_of, fault_of, json_text, told, why_no_answer
-from dagrun.model.effect import Effect
-from dagrun.model.outcome import Failure
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.usage import METER, Meter
 from dagrun.model_tools.agent_calls import AgentCalls, BadAgentCall, CheckedCall
 from dagrun.model_tools.agent_turns import Turn, Turns, turns_left
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dagrun.errors import ContractError
+from dagrun.kernel.model.effect import Effect
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.tool_context import ToolContext
+from dagrun.kernel.model.toolbox import AnyTool, Toolbox
 from dagrun.llm.language_model import LanguageModel, Message, Request, must_be_counts, must_be_model
-from dagrun.model.effect import Effect
-from dagrun.model.tool import make_tool
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model_tools.agent_calls import AgentCalls
 from dagrun.model_tools.agent_loop import Agent, AgentLoop
 from dagrun.model_tools.agent_turns import Turns, task_text, turns_left

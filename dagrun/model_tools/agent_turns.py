@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, create_model
 
+from dagrun.kernel.model.toolbox import AnyTool, Toolbox
 from dagrun.llm.language_model import Form
 from dagrun.llm.quoting import DATA_RULE, block
 from dagrun.llm.strict_answers import StepRestorer, restored_text
 from dagrun.llm.strict_schemas import OTHER_ARGUMENTS, OTHERS, closed, strict_schema, with_null
-from dagrun.model.toolbox import AnyTool, Toolbox
 from dagrun.model_tools.typed_answers import restore_answer, shape_schema
 
 RULES: Final = """\

@@ -6,6 +6,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dagrun.errors import ContractError, ModelError, OverCeiling, ToolError
+from dagrun.kernel.model.effect import Effect
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.tool_context import ToolContext
+from dagrun.kernel.model.toolbox import COMPOSE, AnyTool
+from dagrun.kernel.model.usage import METER, RUN_METER
 from dagrun.llm.language_model import (
     AnswerStream,
     LanguageModel,
@@ -18,11 +23,6 @@ from dagrun.llm.language_model import (
 )
 from dagrun.llm.quoting import DATA_RULE, block
 from dagrun.llm.structured_answers import ask_in_form, beginning_of, why_no_answer
-from dagrun.model.effect import Effect
-from dagrun.model.tool import make_tool
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import COMPOSE, AnyTool
-from dagrun.model.usage import METER, RUN_METER
 from dagrun.model_tools.typed_answers import TypedAnswer
 from dagrun.model_tools.usage_contract import ContractMeter
 

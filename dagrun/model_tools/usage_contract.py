@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 
 from dagrun.errors import OverCeiling, shorten
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.usage import Charge
+from dagrun.kernel.model.tool_context import ToolContext
+from dagrun.kernel.model.usage import Charge
 
 
 class ContractMeter:

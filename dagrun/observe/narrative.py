@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from dagrun.api.replaying import Replayed
 from dagrun.errors import first_lines, shorten
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.plan_history import PlanDiff, PlanHistory
-from dagrun.model import event as events
-from dagrun.model.event import AttemptEnded, Event, Hedged, HedgeEnded, ModelCharged, PlannerCalled, Reviewed
-from dagrun.model.outcome import Attempt, Decision, Failure, Outcome, Recovery
-from dagrun.model.question import Answer
-from dagrun.model.usage import ModelUse
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.plan_history import PlanDiff, PlanHistory
+from dagrun.kernel.model import event as events
+from dagrun.kernel.model.event import AttemptEnded, Event, Hedged, HedgeEnded, ModelCharged, PlannerCalled, Reviewed
+from dagrun.kernel.model.outcome import Attempt, Decision, Failure, Outcome, Recovery
+from dagrun.kernel.model.question import Answer
+from dagrun.kernel.model.usage import ModelUse
 from dagrun.observe.progress import spending_words
 
 MAX_TEXT: Final = 1_000

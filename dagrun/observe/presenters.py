@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.model.plan import Plan
+from dagrun.kernel.checks.checked_plan import CheckedPlan
+from dagrun.kernel.model.plan import Plan
 from dagrun.observe.report.report import Form, ReportStyle, form_of, make_report
 from dagrun.observe.view.document import plan_view, view_of
 from dagrun.observe.view.shape import RunView

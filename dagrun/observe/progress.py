@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from dagrun.errors import shorten
-from dagrun.model.event import (
+from dagrun.kernel.model.event import (
     AttemptEnded,
     AttemptStarted,
     DraftEnded,
@@ -34,9 +34,9 @@ from dagrun.model.event import (
     StepResumed,
     StepSettled,
 )
-from dagrun.model.outcome import Recovery, State, Status
-from dagrun.model.usage import ModelUse
-from dagrun.runtime.result import RunResult
+from dagrun.kernel.model.outcome import Recovery, State, Status
+from dagrun.kernel.model.usage import ModelUse
+from dagrun.kernel.runtime.result import RunResult
 
 KEEP: Final = 200  # ended steps that are kept; hardly any terminal is taller
 MAX_NOTE: Final = 120

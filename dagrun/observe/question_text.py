@@ -18,10 +18,10 @@ from itertools import chain
 from typing import Any, Final
 
 from dagrun.errors import visible
-from dagrun.model.contracts.schema_types import type_of, types_of, words
-from dagrun.model.effect import Effect
-from dagrun.model.question import Asked, Question
-from dagrun.model.value import decode
+from dagrun.kernel.model.contracts.schema_types import type_of, types_of, words
+from dagrun.kernel.model.effect import Effect
+from dagrun.kernel.model.question import Asked, Question
+from dagrun.kernel.model.value import decode
 from dagrun.observe.line_breaks import BAR, cells, wrap
 
 MAX_LINES: Final = 40  # of one text; a screen shows 24 to 60 lines at once

@@ -12,10 +12,10 @@ from dagrun._version import __version__
 from dagrun.errors import JournalDamaged, JournalError, shorten
 
 if TYPE_CHECKING:
-    from dagrun.model.journal import Held
+    from dagrun.kernel.model.journal import Held
     from dagrun.observe.run_summary import RunSummary
 
-# As in `dagrun.model.outcome.Status`: runs are listed without the libraries that it needs.
+# As in `dagrun.kernel.model.outcome.Status`: runs are listed without the libraries that it needs.
 _SUCCEEDED: Final = "succeeded"
 _IN_DOUBT: Final = "unknown"
 

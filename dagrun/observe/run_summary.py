@@ -10,8 +10,8 @@ libraries that take longer to load than a list takes to print. Each kind of even
 3. A call is judged by its last outcome: that of the critics, if they have judged it. A call that was told to stop
    (cancelled, superseded) is no success and no failure, and does not count; a review that was stopped says nothing.
 4. Tokens and cost are those that calls of tools, their second calls, planners and critics have reported, as
-   `dagrun.graph.figures` adds them. The cost is unknown if any part of it is: tokens without a price, or a model whose
-   call has no reported end, because the process was killed.
+   `dagrun.kernel.graph.figures` adds them. The cost is unknown if any part of it is: tokens without a price, or a model
+   whose call has no reported end, because the process was killed.
 5. Seconds in the record do not count the time for which a run was suspended. People wait through that, too, so their
    waits are measured by the time of day.
 
@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any, Final
 from dagrun.errors import JournalDamaged, shorten
 
 if TYPE_CHECKING:
-    from dagrun.model.event import Event
-    from dagrun.model.journal import Line
+    from dagrun.kernel.model.event import Event
+    from dagrun.kernel.model.journal import Line
 
 Json = Mapping[str, Any]
 
-# The states in which steps end, as in `dagrun.model.outcome`, which would load pydantic.
+# The states in which steps end, as in `dagrun.kernel.model.outcome`, which would load pydantic.
 SETTLED: Final = frozenset(
     ("succeeded", "failed", "timed_out", "skipped", "cancelled", "superseded", "abandoned", "unknown")
 )
@@ -54,8 +54,8 @@ class Calls:
         ended: Calls that have ended, without those that were told to stop.
         judged: Those of them of which the record says whether they succeeded: all calls of tools.
         succeeded: Those that succeeded.
-        failures: How many of them did not succeed, by kind; see `dagrun.model.outcome.ErrorKind`. The kind of a failure
-            after which the same call may succeed has a ``~`` behind it.
+        failures: How many of them did not succeed, by kind; see `dagrun.kernel.model.outcome.ErrorKind`. The kind of a
+            failure after which the same call may succeed has a ``~`` behind it.
         seconds: How long each of them took.
         tokens: Tokens that they reported.
         known_cost: The cost that they reported.
@@ -506,7 +506,7 @@ def count_record(run_id: str, lines: Sequence[Line]) -> RecordCount:
         return _counted(run_id, map(_plain_event, lines))
     except _UNREADABLE:
         from dagrun.features.redacted_records.records import shown_events
-        from dagrun.model.codec.event_codec import events_of
+        from dagrun.kernel.model.codec.event_codec import events_of
 
         return count_events(run_id, shown_events(events_of(run_id, lines)))
 
@@ -525,7 +525,7 @@ def _plain_event(line: Line) -> Json:
 
 def count_events(run_id: str, events: Iterable[Event]) -> RecordCount:
     """Count the events of a record; see `summary_of`."""
-    from dagrun.model.codec.event_codec import encode
+    from dagrun.kernel.model.codec.event_codec import encode
 
     seq = 0
 

@@ -6,7 +6,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Final
 
-from dagrun.model.outcome import State
+from dagrun.kernel.model.outcome import State
 from dagrun.plans.drawing import SYMBOLS
 
 

@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any, Final
 
 from dagrun.errors import visible
-from dagrun.model.outcome import State
+from dagrun.kernel.model.outcome import State
 
 _STOPPED: Final = frozenset((State.CANCELLED, State.SUPERSEDED, State.ABANDONED))
 

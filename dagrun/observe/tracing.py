@@ -28,12 +28,12 @@ from pydantic_core import from_json
 
 from dagrun._version import __version__
 from dagrun.errors import ContractError, MissingExtra
-from dagrun.model import event as events
-from dagrun.model.event import AttemptEnded, Event, Reviewed, StepSettled
-from dagrun.model.outcome import Outcome, Recovery, Status
-from dagrun.model.redaction.redactor import Redactor
-from dagrun.model.tracing import TRACEPARENT, TRACER, AttemptFacts, ModelSpan, RunTracer, TracedRun
-from dagrun.model.value import decode_or_reason, encode_plain
+from dagrun.kernel.model import event as events
+from dagrun.kernel.model.event import AttemptEnded, Event, Reviewed, StepSettled
+from dagrun.kernel.model.outcome import Outcome, Recovery, Status
+from dagrun.kernel.model.redaction.redactor import Redactor
+from dagrun.kernel.model.tracing import TRACEPARENT, TRACER, AttemptFacts, ModelSpan, RunTracer, TracedRun
+from dagrun.kernel.model.value import decode_or_reason, encode_plain
 from dagrun.observe import semconv as names
 from dagrun.observe.semconv import Instruments
 
@@ -124,7 +124,7 @@ class Tracing:
 
     @_harmless
     def begin(self, run: TracedRun) -> RunTracer | None:
-        """Begin the span of a run below the current span; see `dagrun.model.tracing.Traces`."""
+        """Begin the span of a run below the current span; see `dagrun.kernel.model.tracing.Traces`."""
         return _RunSpans(self, run)
 
 
@@ -146,7 +146,7 @@ class _Open:
 
 
 class _RunSpans:
-    """The spans of one run; see `dagrun.model.tracing.RunTracer`.
+    """The spans of one run; see `dagrun.kernel.model.tracing.RunTracer`.
 
     Args:
         tracing: The options.
@@ -514,7 +514,7 @@ def _is_bad(event: events.RunEnded | events.RunSuspended) -> bool:
 
 
 class _ModelCall:
-    """The span of one call of a model; see `dagrun.model.tracing.ModelSpan`."""
+    """The span of one call of a model; see `dagrun.kernel.model.tracing.ModelSpan`."""
 
     def __init__(self, tracer: Tracer, metrics: Instruments | None, provider: str, model: str, address: str) -> None:
         self.is_faulty = False

@@ -1,7 +1,7 @@
 """Planners: they turn a goal into a plan, and a failure into a patch.
 
 In: a `Brief` (goal, tools, the steps so far, and why the planner is asked). Out: a stream of edits, a patch, a whole
-plan, or `None` for no change. The protocol is `dagrun.model.planner.Planner`.
+plan, or `None` for no change. The protocol is `dagrun.kernel.model.planner.Planner`.
 
 - Without a model: `host_plans.py` (plans and patches of the host program, and templates chosen by rules).
 - With a model: `model_planner.py` (whole plans and patches), `stepwise.py` (one step at a time), `provider_planners.py`

@@ -14,11 +14,11 @@ from contextlib import aclosing
 from typing import Final
 
 from dagrun.errors import CannotPlan, ContractError, ModelError, PlanRefused, Problem, shorten
+from dagrun.kernel.model.plan import Step
+from dagrun.kernel.model.planner import Brief
+from dagrun.kernel.model.policy import PlanLimits
+from dagrun.kernel.model.toolbox import Toolbox
 from dagrun.llm.language_model import AnswerStream, LanguageModel, Reply, Request
-from dagrun.model.plan import Step
-from dagrun.model.planner import Brief
-from dagrun.model.policy import PlanLimits
-from dagrun.model.toolbox import Toolbox
 
 # Characters of a refused answer that the model gets back. Of a longer answer, it gets back only the problems.
 _MAX_KEPT: Final = 50_000

@@ -9,8 +9,8 @@ import json
 from typing import Any, Final
 
 from dagrun.errors import CannotPlan, ContractError, ModelError, NoRoute, PlanRefused, shorten
-from dagrun.model.patch import Patch
-from dagrun.model.planner import (
+from dagrun.kernel.model.patch import Patch
+from dagrun.kernel.model.planner import (
     Brief,
     FallbackPlanner,
     Planner,
@@ -19,8 +19,8 @@ from dagrun.model.planner import (
     must_be_planner,
     with_names,
 )
-from dagrun.model.policy import PlanLimits
-from dagrun.model.question import ASK_PERSON
+from dagrun.kernel.model.policy import PlanLimits
+from dagrun.kernel.model.question import ASK_PERSON
 from dagrun.planners.answers.model_answers import read_answer
 from dagrun.planners.ask_model import toolbox_of
 

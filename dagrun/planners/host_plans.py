@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
 from dagrun.errors import ContractError, NoRoute, shorten
-from dagrun.model.outcome import TriggerKind
-from dagrun.model.patch import Patch
-from dagrun.model.plan import Plan
-from dagrun.model.planner import Brief, Revision, Trigger
-from dagrun.model.signature import refuse_async
+from dagrun.kernel.model.outcome import TriggerKind
+from dagrun.kernel.model.patch import Patch
+from dagrun.kernel.model.plan import Plan
+from dagrun.kernel.model.planner import Brief, Revision, Trigger
+from dagrun.kernel.model.signature import refuse_async
 
 Patches: TypeAlias = Sequence[Revision] | Mapping[str, Patch | Plan] | Callable[[Brief], Revision]
 

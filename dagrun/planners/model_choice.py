@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pydantic import BaseModel, ConfigDict
 
 from dagrun.errors import ContractError, ModelError
+from dagrun.kernel.model.planner import Brief
+from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.model.usage import note_prompt
 from dagrun.llm.language_model import Form, LanguageModel, Message, Request, must_be_counts, must_be_model
 from dagrun.llm.quoting import DATA_RULE, block
 from dagrun.llm.strict_schemas import closed
 from dagrun.llm.structured_answers import ask_in_form
-from dagrun.model.planner import Brief
-from dagrun.model.toolbox import Toolbox
-from dagrun.model.usage import note_prompt
 
 if TYPE_CHECKING:
     from dagrun.planners.host_plans import Route

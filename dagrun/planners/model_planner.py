@@ -7,11 +7,11 @@ from contextlib import aclosing
 from typing import Any, Final, Unpack, get_args
 
 from dagrun.errors import ContractError
+from dagrun.kernel.model.patch import Add, Patch
+from dagrun.kernel.model.plan import Plan, Step
+from dagrun.kernel.model.planner import Brief, RevisedBy
+from dagrun.kernel.model.policy import PlanLimits
 from dagrun.llm.language_model import Form, LanguageModel, Request, must_be_counts, must_be_model
-from dagrun.model.patch import Add, Patch
-from dagrun.model.plan import Plan, Step
-from dagrun.model.planner import Brief, RevisedBy
-from dagrun.model.policy import PlanLimits
 from dagrun.planners.answers.model_answers import read_answer
 from dagrun.planners.answers.plan_schemas import patch_schema, toolset_schema
 from dagrun.planners.answers.plan_stream import PlanReader

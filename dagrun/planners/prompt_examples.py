@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from dagrun.model.tool import tool
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import tool
+from dagrun.kernel.model.toolbox import AnyTool
 
 Dialect = Literal["json", "lean", "compiler", "calls"]
 

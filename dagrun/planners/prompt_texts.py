@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypedDict
 
 from dagrun.errors import ContractError
-from dagrun.model.toolbox import hint
+from dagrun.kernel.model.toolbox import hint
 from dagrun.planners.prompt_examples import EXAMPLES, Example
 
 PROMPT_VERSION: Final = "8"

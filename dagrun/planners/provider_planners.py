@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, Unpack
 
 from dagrun.errors import ContractError
+from dagrun.kernel.model.policy import PlanLimits
 from dagrun.llm.anthropic_model import AnthropicModel
 from dagrun.llm.http_model import HttpOptions
 from dagrun.llm.openai_model import OpenAIModel
-from dagrun.model.policy import PlanLimits
 from dagrun.planners.model_choice import SelectTools
 from dagrun.planners.model_planner import ModelPlanner
 from dagrun.planners.prompt_examples import Dialect

@@ -20,9 +20,9 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dagrun.errors import ContractError, shorten
-from dagrun.model.plan import Plan
-from dagrun.model.reference import HOLE, quote_template
-from dagrun.model.signature import explain
+from dagrun.kernel.model.plan import Plan
+from dagrun.kernel.model.reference import HOLE, quote_template
+from dagrun.kernel.model.signature import explain
 from dagrun.planners.host_plans import Route
 
 _LOG: Final = logging.getLogger("dagrun.run")

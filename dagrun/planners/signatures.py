@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dagrun.model.contracts.objects import OBJECT_TYPE
-from dagrun.model.secrets.secret import KEY
+from dagrun.kernel.model.contracts.objects import OBJECT_TYPE
+from dagrun.kernel.model.secrets.secret import KEY
 
 Schema = Mapping[str, Any]
 
-# What a run knows of a tool besides its contract; see `dagrun.decide.briefs`.
+# What a run knows of a tool besides its contract; see `dagrun.kernel.decide.briefs`.
 _FACTS: Final = ("approval", "fallback", "seconds", "pool", "untrusted", "guarded")
 
 MAX_VALUES: Final = 20  # of an enum

@@ -22,9 +22,9 @@ from itertools import count
 from typing import Any, Final
 
 from dagrun.errors import Problem
+from dagrun.kernel.model.planner import Brief
 from dagrun.llm.language_model import Message
 from dagrun.llm.quoting import quote_line
-from dagrun.model.planner import Brief
 from dagrun.planners.prompt_examples import PREFIX, Example, renamed
 from dagrun.planners.signatures import signatures_of
 

@@ -6,5 +6,5 @@ models write in other forms is read by `dagrun.planners.answers`, which is loade
 Open `read_plan.py` first: from a file or a text to a plan.
 
 Texts come from outside. They are limited in size and depth before they are parsed, and nothing in them is evaluated. A
-plan that was read is well-formed, but not checked: `dagrun.checks` does that.
+plan that was read is well-formed, but not checked: `dagrun.kernel.checks` does that.
 """

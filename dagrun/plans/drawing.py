@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dagrun.checks.findings import Findings
-from dagrun.checks.plain_json import compile_value
 from dagrun.errors import shorten
-from dagrun.model.condition import Condition
-from dagrun.model.outcome import State
-from dagrun.model.plan import Plan, Step
-from dagrun.model.reference import BadReference
-from dagrun.model.value import MAX_DEPTH
+from dagrun.kernel.checks.findings import Findings
+from dagrun.kernel.checks.plain_json import compile_value
+from dagrun.kernel.model.condition import Condition
+from dagrun.kernel.model.outcome import State
+from dagrun.kernel.model.plan import Plan, Step
+from dagrun.kernel.model.reference import BadReference
+from dagrun.kernel.model.value import MAX_DEPTH
 
 MAX_LABEL: Final = 60
 

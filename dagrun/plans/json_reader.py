@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
-from dagrun.checks.plain_json import MAX_DIGITS, text_fault
 from dagrun.errors import PlanRefused, Problem, shorten
-from dagrun.model.reference import path_text
-from dagrun.model.value import Path
+from dagrun.kernel.checks.plain_json import MAX_DIGITS, text_fault
+from dagrun.kernel.model.reference import path_text
+from dagrun.kernel.model.value import Path
 
 # The most levels that a host can allow. Recursive parsers and walkers in Python fail at a few hundred levels.
 MAX_READ_DEPTH: Final = 100

@@ -9,11 +9,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dagrun.errors import Problem, shorten
-from dagrun.model.condition import Condition
-from dagrun.model.plan import Plan, RetryRule, Step
-from dagrun.model.reference import path_text
-from dagrun.model.toolbox import hint
-from dagrun.model.value import Path, describe
+from dagrun.kernel.model.condition import Condition
+from dagrun.kernel.model.plan import Plan, RetryRule, Step
+from dagrun.kernel.model.reference import path_text
+from dagrun.kernel.model.toolbox import hint
+from dagrun.kernel.model.value import Path, describe
 
 EXPECTED: Final[Mapping[str, str]] = {
     "string_type": "a text",

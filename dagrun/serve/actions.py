@@ -12,16 +12,16 @@ from typing import Any, Final, Literal
 import anyio
 from starlette.responses import JSONResponse, Response
 
-from dagrun.api.submitting import leave_answer
-from dagrun.decide.questions import fault_of
 from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound, StepNotFound, shorten
-from dagrun.model.journal import Journal
-from dagrun.model.question import Answer, ControlMessage
+from dagrun.kernel.decide.questions import fault_of
+from dagrun.kernel.model.journal import Journal
+from dagrun.kernel.model.question import Answer, ControlMessage
 from dagrun.observe.question_text import BadAnswer
 from dagrun.serve.catalog import QueueRows
 from dagrun.serve.feeds import Feed, LiveFeed
 from dagrun.serve.guard import problem
 from dagrun.serve.questions import AnswerBody, OrderBody
+from dagrun.workers.submitting import leave_answer
 
 MOST: Final = 20  # of answers and orders in a second, from all pages together
 CLOSED: Final = "this question is closed"

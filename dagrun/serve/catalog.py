@@ -23,19 +23,19 @@ from starlette.responses import JSONResponse, Response
 
 from dagrun.api.learned_durations import LearnedDurations
 from dagrun.api.replaying import replayed
-from dagrun.api.submitting import cancel
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
 from dagrun.features.redacted_records.records import shown_events
-from dagrun.graph.live_graph import LiveGraph
 from dagrun.journal.queue import QueuedRun, Queues, QueueStatus, RunQueue
-from dagrun.model.codec.event_codec import events_of
-from dagrun.model.journal import Held, Journal, Line, SupportsSummaryCache, SupportsVersions
-from dagrun.model.question import Question
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.model.codec.event_codec import events_of
+from dagrun.kernel.model.journal import Held, Journal, Line, SupportsSummaryCache, SupportsVersions
+from dagrun.kernel.model.question import Question
+from dagrun.kernel.runtime.run import Run
 from dagrun.observe.run_standing import RunOverview, RunState, standing_at_start, standing_of, standing_of_damaged
 from dagrun.observe.run_summary import summary_of
-from dagrun.runtime.run import Run
 from dagrun.serve.feeds import Feed, LiveFeed, RecordFeed, held_by
 from dagrun.serve.guard import problem
+from dagrun.workers.submitting import cancel
 
 if TYPE_CHECKING:
     from dagrun.api.engine import Engine

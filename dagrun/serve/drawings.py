@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.model.plan import Plan, Step
-from dagrun.model.question import Question
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.model.plan import Plan, Step
+from dagrun.kernel.model.question import Question
 from dagrun.observe.picture.graph_svg import draw_graph
 from dagrun.observe.view.document import plan_view
 

@@ -20,8 +20,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 from starlette.responses import FileResponse, Response
 
-from dagrun.model.journal import Journal
-from dagrun.model.value import Artifact, decode
+from dagrun.kernel.model.journal import Journal
+from dagrun.kernel.model.value import Artifact, decode
 from dagrun.observe.picture.condense import WORST
 from dagrun.observe.state_styles import COLOURS, DARK_COLOURS, DARK_INK, INK, RUNS, STATES, WAITS, StateStyle
 from dagrun.serve.feeds import Feed, LiveFeed

@@ -28,7 +28,7 @@ from dagrun.evaluate.metrics.metrics_text import (
     prometheus_text,
     text_of,
 )
-from dagrun.model.journal import Journal
+from dagrun.kernel.model.journal import Journal
 from dagrun.observe.html import Child, Markup, join, tag
 from dagrun.serve.guard import problem
 

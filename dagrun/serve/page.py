@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from dagrun.errors import ContractError, MissingExtra
-from dagrun.model.journal import Journal
-from dagrun.model.question import Question
-from dagrun.runtime.run import Run
+from dagrun.kernel.model.journal import Journal
+from dagrun.kernel.model.question import Question
+from dagrun.kernel.runtime.run import Run
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
-from dagrun.model.question import Answer, Asked, Choice, Question
-from dagrun.model.redaction.redactor import Redactor
-from dagrun.model.value import decode_or_reason
+from dagrun.kernel.model.question import Answer, Asked, Choice, Question
+from dagrun.kernel.model.redaction.redactor import Redactor
+from dagrun.kernel.model.value import decode_or_reason
 from dagrun.observe.question_text import EFFECTS, TITLES, read_value
 
 SHOWN: Final = 64 * 1024  # characters of arguments that are sent with a question; more are loaded on request

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from dagrun.errors import JournalDamaged, JournalError, RunNotFound
 from dagrun.journal.base import is_run_id
-from dagrun.model.signature import explain
+from dagrun.kernel.model.signature import explain
 from dagrun.observe.report.report import make_report
 from dagrun.serve.actions import CLOSED, Actions
 from dagrun.serve.catalog import Catalog, RunEntry, matching, queue_facts

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.model.outcome import State
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.outcome import State
 
 _MOST: Final = 5_000  # steps; of more, nothing is said, as a look at each costs too much
 _HELD: Final = (State.HELD, State.BLOCKED)  # nobody knows when a person or a planner answers

@@ -22,7 +22,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from dagrun.errors import ContractError, shorten
-from dagrun.model.value import MAX_INT_BITS, Path, encode_plain
+from dagrun.kernel.model.value import MAX_INT_BITS, Path, encode_plain
 
 Schema = Mapping[str, Any]
 

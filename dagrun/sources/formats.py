@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, Final
 
 from dagrun.errors import ContractError, shorten
-from dagrun.model.effect import Effect
-from dagrun.model.tool import Tool
-from dagrun.model.tool_context import ToolContext
+from dagrun.kernel.model.effect import Effect
+from dagrun.kernel.model.tool import Tool
+from dagrun.kernel.model.tool_context import ToolContext
 from dagrun.sources.schemas import Call, schema_tool
 
 NamedCall = Callable[[str, dict[str, Any]], Awaitable[Any]]

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dagrun.errors import ContractError, shorten
-from dagrun.model.effect import Effect
-from dagrun.model.secrets.secret import NO_SECRETS, Secrets
-from dagrun.model.signature import explain
+from dagrun.kernel.model.effect import Effect
+from dagrun.kernel.model.secrets.secret import NO_SECRETS, Secrets
+from dagrun.kernel.model.signature import explain
 
 # Plain, or in the ways of Cursor and VS Code: ``${env:NAME}``, ``${input:name}``, ``${workspaceFolder}``.
 _VARIABLE: Final = re.compile(

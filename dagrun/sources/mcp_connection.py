@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from dagrun.errors import MissingExtra, ToolError, shorten
-from dagrun.runtime.backend import command_alone
+from dagrun.kernel.runtime.backend import command_alone
 from dagrun.sources.mcp_config import ServerConfig
 from dagrun.sources.mcp_questions import ServerQuestions
 

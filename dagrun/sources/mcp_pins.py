@@ -19,8 +19,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dagrun.errors import ContractError, shorten, visible
-from dagrun.model.effect import Effect
-from dagrun.model.signature import explain
+from dagrun.kernel.model.effect import Effect
+from dagrun.kernel.model.signature import explain
 
 Definition = Mapping[str, Any]
 

@@ -20,9 +20,9 @@ from typing import Any, Final
 import anyio
 
 from dagrun.errors import ContractError, shorten
-from dagrun.model.question import Answer
-from dagrun.model.tool_context import AskPerson, ToolContext
-from dagrun.model.value import encode, to_json
+from dagrun.kernel.model.question import Answer
+from dagrun.kernel.model.tool_context import AskPerson, ToolContext
+from dagrun.kernel.model.value import encode, to_json
 from dagrun.sources.foreign_schema import read_schema
 from dagrun.sources.schema_check import SchemaRules
 

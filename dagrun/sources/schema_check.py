@@ -14,9 +14,9 @@ from itertools import islice
 from typing import Any, Final, Literal
 
 from dagrun.errors import shorten
-from dagrun.model.contracts.schema_types import words
-from dagrun.model.reference import path_text
-from dagrun.model.value import Path
+from dagrun.kernel.model.contracts.schema_types import words
+from dagrun.kernel.model.reference import path_text
+from dagrun.kernel.model.value import Path
 from dagrun.sources.foreign_schema import Schema, definition_of, subschemas
 
 FIRST_WORK: Final = 50_000  # units that each check has

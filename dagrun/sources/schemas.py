@@ -14,12 +14,12 @@ from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError, SchemaValidator, from_json
 
 from dagrun.errors import ContractError, ValueRefused, shorten
-from dagrun.model.effect import Effect
-from dagrun.model.reference import escaped_key
-from dagrun.model.signature import Arguments, Output
-from dagrun.model.tool import MAX_NAME, Tool, assembled_tool
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.value import MAX_VALUE_BYTES, Stored, decode, encode, to_json
+from dagrun.kernel.model.effect import Effect
+from dagrun.kernel.model.reference import escaped_key
+from dagrun.kernel.model.signature import Arguments, Output
+from dagrun.kernel.model.tool import MAX_NAME, Tool, assembled_tool
+from dagrun.kernel.model.tool_context import ToolContext
+from dagrun.kernel.model.value import MAX_VALUE_BYTES, Stored, decode, encode, to_json
 from dagrun.sources.foreign_schema import NOTHING, Schema, definition_of, in_place, read_schema
 from dagrun.sources.schema_check import SchemaFault, SchemaRules
 

@@ -30,8 +30,8 @@ from dagrun.cli.command_table import COMMANDS, LazyCommand
 from dagrun.cli.setup.setting_fields import Settings
 from dagrun.cli.setup.settings import VARIABLES, variable
 from dagrun.cli.terminal.user_errors import REFUSED, USAGE
-from dagrun.graph.changes import OTHER_TRANSITIONS, STEP_TRANSITIONS
-from dagrun.model.outcome import SETTLED
+from dagrun.kernel.graph.changes import OTHER_TRANSITIONS, STEP_TRANSITIONS
+from dagrun.kernel.model.outcome import SETTLED
 from dagrun.observe.view.shape import view_schema
 from dagrun.problem_texts import SENTENCES
 
@@ -276,7 +276,7 @@ def _events() -> str:
         "journal keeps them. All have `seq`, the number of the event, and `at`, the seconds since the start of the "
         "run.",
     ]
-    module = import_module("dagrun.model.event")
+    module = import_module("dagrun.kernel.model.event")
     rows = []
     for kind in vars(module).values():
         if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event:

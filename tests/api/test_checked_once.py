@@ -12,7 +12,7 @@ import pytest
 
 import dagrun
 from dagrun.api import checking
-from dagrun.checks.check_plan import check_plan
+from dagrun.kernel.checks.check_plan import check_plan
 
 pytestmark = pytest.mark.anyio
 

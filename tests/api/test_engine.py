@@ -9,7 +9,7 @@ import pytest
 
 from dagrun import Engine, Plan, Policy, RetryRule, Status, Step
 from dagrun.errors import ContractError
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from small_tools import near, toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]

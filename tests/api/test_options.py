@@ -13,7 +13,7 @@ import dagrun
 from dagrun.api import RunOptions
 from dagrun.api.options import ResumeOptions, RetryOptions, SoloOptions
 from dagrun.errors import ContractError
-from dagrun.runtime.run_options import DraftOptions, with_defaults
+from dagrun.kernel.runtime.run_options import DraftOptions, with_defaults
 
 pytestmark = pytest.mark.anyio
 

@@ -62,7 +62,7 @@ def test_the_first_run_of_a_process_loads_what_it_needs_beside_the_loop() -> Non
 
     assert {name for name in names if name.startswith(("dagrun", "networkx", "pydantic", "anyio"))} <= {
         *("dagrun.api", "dagrun.api.running", "dagrun.api.options", "dagrun.api.preloading"),
-        *("dagrun.runtime", "dagrun.runtime.run_options"),
+        *("dagrun.kernel.runtime", "dagrun.kernel.runtime.run_options"),
     }
     assert has_networkx
 

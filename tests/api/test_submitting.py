@@ -16,7 +16,7 @@ from dagrun.events import RunEnded
 from dagrun.extend import Journal
 from dagrun.journal.memory_queue import HandedRunLog, MemoryQueue
 from dagrun.journal.queue import QueuedRun, QueueStatus, Wanted
-from dagrun.model.question import AnswerMessage
+from dagrun.kernel.model.question import AnswerMessage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 

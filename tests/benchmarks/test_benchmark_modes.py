@@ -15,7 +15,7 @@ import command
 import dagrun
 import modes
 from dagrun import RunResult
-from dagrun.checks.waves import generations
+from dagrun.kernel.checks.waves import generations
 from dagrun_tools.demo import server
 from demo_plan import demo
 from graphs import makespan_bounds

@@ -11,9 +11,9 @@ from typing_extensions import TypedDict
 
 import dagrun
 from dagrun import PlanRefused, Policy
-from dagrun.checks.check_context import CheckContext, ToolFacts, context_of
-from dagrun.checks.findings import Findings
-from dagrun.checks.reference_sources import ReferenceSources
+from dagrun.kernel.checks.check_context import CheckContext, ToolFacts, context_of
+from dagrun.kernel.checks.findings import Findings
+from dagrun.kernel.checks.reference_sources import ReferenceSources
 
 
 class Parcel(TypedDict):

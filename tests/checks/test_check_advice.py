@@ -8,7 +8,7 @@ import pytest
 
 from checking import TOOLBOX, find, places
 from dagrun import ApprovalRule, Condition, HedgeRule, Policy, Toolbox, tool
-from dagrun.checks.findings import MAX_ADVICE
+from dagrun.kernel.checks.findings import MAX_ADVICE
 
 LOAD = {"id": "load", "tool": "load", "args": {"path": "a.csv"}}
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 import dagrun
 from dagrun import Condition, Plan, PlanRefused, Step
-from dagrun.model.contracts.objects import hint_at, may_take
+from dagrun.kernel.model.contracts.objects import hint_at, may_take
 from objects import OtherThing, Stranger, Thing
 
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 import dagrun
 from checking import TOOLBOX, errors, find, texts
 from dagrun import Condition, Plan, PlanRefused, Policy, Step
-from dagrun.model.contracts.schema_types import look_up, types_of
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.contracts.schema_types import look_up, types_of
+from dagrun.kernel.model.tool import make_tool
 
 LOAD = {"id": "load", "tool": "load", "args": {"path": "a.csv"}}
 ANY = {"id": "any", "tool": "anything"}

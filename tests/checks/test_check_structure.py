@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from checking import TOOLBOX, errors, find, places, texts, waiting_for
 from dagrun import Plan, PlanRefused, Policy, Step
-from dagrun.checks.check_plan import check_plan
-from dagrun.checks.findings import MAX_ERRORS
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.checks.findings import MAX_ERRORS
 
 
 def step(id_: str, *needs: str, **fields: Any) -> dict[str, Any]:

@@ -16,9 +16,11 @@ import dagrun_tools
 from acts import TOOLS as ACTS
 from checking import TOOLBOX
 from dagrun import Add, ApprovalRule, CheckedPlan, Patch, Plan, Policy, RetryRule, Step, Toolbox, Unavailable, read_plan
-from dagrun.checks.check_plan import find_problems
-from dagrun.checks.checked_plan import CheckedStep
-from dagrun.checks.tool_contracts import (
+from dagrun.errors import CannotResume, ContractError, RecordRefused
+from dagrun.events import RunStarted
+from dagrun.kernel.checks.check_plan import find_problems
+from dagrun.kernel.checks.checked_plan import CheckedStep
+from dagrun.kernel.checks.tool_contracts import (
     check_recorded_plan,
     contract_of,
     opening_differences,
@@ -26,15 +28,13 @@ from dagrun.checks.tool_contracts import (
     recorded_tool,
     recorded_toolbox,
 )
-from dagrun.checks.waves import in_waves
-from dagrun.errors import CannotResume, ContractError, RecordRefused
-from dagrun.events import RunStarted
-from dagrun.graph.patches.check_patch import Splicer
-from dagrun.model.codec.event_codec import decode, encode
-from dagrun.model.event import Opening
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
-from dagrun.model.value import store_text
+from dagrun.kernel.checks.waves import in_waves
+from dagrun.kernel.graph.patches.check_patch import Splicer
+from dagrun.kernel.model.codec.event_codec import decode, encode
+from dagrun.kernel.model.event import Opening
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.value import store_text
 from folders import DATA
 from played import Played
 from random_cases import make_case

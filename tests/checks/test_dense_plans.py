@@ -12,8 +12,8 @@ import pytest
 
 import dagrun
 from dagrun import PlanLimits, PlanRefused, read_plan
-from dagrun.checks import check_plan as topology
-from dagrun.checks.findings import MAX_ERRORS, MAX_HINTS
+from dagrun.kernel.checks import check_plan as topology
+from dagrun.kernel.checks.findings import MAX_ERRORS, MAX_HINTS
 from dagrun.plans.json_reader import parse_json
 
 STEPS = 700  # with 244,650 dependencies: far more than the reported problems of one code

@@ -17,9 +17,9 @@ import pytest
 
 from checking import TOOLBOX, TOOLS, errors, find, refusal, refused, texts
 from dagrun import Condition, Plan, PlanLimits, PlanRefused, Policy, Step, Toolbox, read_plan
-from dagrun.checks.check_plan import check_plan, find_problems
 from dagrun.errors import MAX_ERROR_TEXT
-from dagrun.model.value import MAX_DEPTH, encode
+from dagrun.kernel.checks.check_plan import check_plan, find_problems
+from dagrun.kernel.model.value import MAX_DEPTH, encode
 
 
 def step(id_: str = "a", tool: str = "anything", **fields: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from checking import TOOLBOX, find
 from dagrun import Problem
-from dagrun.checks.shape_advice import shape_advice
+from dagrun.advice.shape_advice import shape_advice
 
 LOAD = {"id": "load", "tool": "load", "args": {"path": "a.csv"}}
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 import dagrun
 from dagrun import Problem, ToolContext, check_tools
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from dagrun.problem_texts import MENDS, SENTENCES
 
 

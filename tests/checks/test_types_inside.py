@@ -14,8 +14,8 @@ from typing_extensions import TypedDict
 
 import dagrun
 from dagrun import Plan, PlanRefused, Step
-from dagrun.model.contracts.schema_types import clash
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.contracts.schema_types import clash
+from dagrun.kernel.model.toolbox import AnyTool
 
 
 class Text(BaseModel):
@@ -227,7 +227,7 @@ def test_two_tools_whose_outputs_look_alike_are_told_apart() -> None:
 @pytest.mark.anyio
 async def test_a_record_from_before_can_still_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """An older version has let such a plan run; its list may have been empty."""
-    from dagrun.checks import check_arguments
+    from dagrun.kernel.checks import check_arguments
 
     @dagrun.tool(effect="read")
     async def give() -> list[str]:

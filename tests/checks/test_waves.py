@@ -8,7 +8,7 @@ import pytest
 
 import dagrun
 from dagrun import RunResult, State
-from dagrun.checks.waves import generations, in_waves
+from dagrun.kernel.checks.waves import generations, in_waves
 from graphs import Graph, make_graph, work
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ import pytest
 
 from command_line import SECONDS, TOOLS, Ended, Shell, finished, shell, started
 from dagrun.cli.records import control_messages
-from dagrun.model.question import ControlMessage
+from dagrun.kernel.model.question import ControlMessage
 
 __all__ = ["shell"]
 pytestmark = [

@@ -17,7 +17,7 @@ from dagrun.cli.command_table import COMMANDS, LazyGroup, cli
 from dagrun.cli.main import main
 from dagrun.cli.option_table import OPTIONS
 from dagrun.cli.setup.setting_fields import Api, Dialect, Level, Mode, Structure
-from dagrun.model.secrets.patterns import Personal
+from dagrun.kernel.model.secrets.patterns import Personal
 from dagrun.observe.report.report import FORMS
 from dagrun.planners.prompts import Kind
 
@@ -64,15 +64,15 @@ def test_start_imports_nothing_heavy(module: str, banned: set[str]) -> None:
 # All that a plan in JSON needs of what models write: the fields that a strict form leaves empty.
 FORMS_OF_PLANS = {"dagrun.planners", "dagrun.planners.answers", "dagrun.planners.answers.plan_forms"}
 # What lists and help pages may not import: the engine, and all that takes longer to load than they take to print.
-LIGHT = HEAVY | {"asyncio", "dagrun.api", "dagrun.graph", "dagrun.runtime", "dagrun.model.plan"}
+LIGHT = HEAVY | {"asyncio", "dagrun.api", "dagrun.kernel.graph", "dagrun.kernel.runtime", "dagrun.kernel.model.plan"}
 # What a plain run does not need. networkx judges only plans whose steps are out of order.
 UNUSED = (HEAVY - {"anyio", "pydantic"}) | {
     "dagrun.executors.processes",
     "dagrun.executors.wire",
-    "dagrun.graph.fold",
-    "dagrun.graph.patches.apply_patch",
+    "dagrun.kernel.graph.fold",
+    "dagrun.kernel.graph.patches.apply_patch",
     "dagrun.llm.language_model",
-    "dagrun.runtime.planning.coordinator",
+    "dagrun.kernel.runtime.planning.coordinator",
     "dagrun.features.hedging",
 }
 
@@ -167,7 +167,7 @@ def test_a_plain_run_loads_only_what_it_needs(shell: Shell) -> None:
     ran = modules_of(shell, ["run", "plan.json", "--tools", "cli_tools"])
     checked = modules_of(shell, ["check", "plan.json", "--tools", "cli_tools"])
     assert UNUSED.isdisjoint(ran)
-    assert (UNUSED | {"dagrun.runtime.run"}).isdisjoint(checked)
+    assert (UNUSED | {"dagrun.kernel.runtime.run"}).isdisjoint(checked)
     assert {name for name in ran | checked if name.startswith("dagrun.planners")} == FORMS_OF_PLANS
 
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field
 
 from dagrun import CountCritic, Critic, RuleCritic, SchemaCritic, State, Step, Verdict
 from dagrun.errors import ContractError, MissingExtra
-from dagrun.model.outcome import Outcome
-from dagrun.model.value import encode
+from dagrun.kernel.model.outcome import Outcome
+from dagrun.kernel.model.value import encode
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ import dagrun
 from dagrun import Critic, Plan, Policy, RubricCritic, State, Status, Step
 from dagrun.errors import ContractError, ModelError
 from dagrun.extend import Usage
-from dagrun.model.outcome import ErrorKind, Outcome
-from dagrun.model.value import encode
+from dagrun.kernel.model.outcome import ErrorKind, Outcome
+from dagrun.kernel.model.value import encode
 from scripted_model import Said, ScriptedModel
 from small_tools import ONCE, near, scripted
 

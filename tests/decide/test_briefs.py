@@ -20,10 +20,10 @@ from dagrun import (
     ToolError,
     Verdict,
 )
-from dagrun.decide.briefs import MAX_KEYS, MAX_PARTS, MAX_REASON, excerpt_of, shape_of
-from dagrun.model.redaction.redactor import HIDDEN
-from dagrun.model.tool import make_tool
-from dagrun.model.value import encode
+from dagrun.kernel.decide.briefs import MAX_KEYS, MAX_PARTS, MAX_REASON, excerpt_of, shape_of
+from dagrun.kernel.model.redaction.redactor import HIDDEN
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.value import encode
 from places import unplaced
 from replans import Thinker, fails, instead, nap, patch, run, uses
 from small_tools import AT_ONCE, scripted, toolset

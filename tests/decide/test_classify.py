@@ -23,12 +23,12 @@ import trio
 from pydantic import TypeAdapter, ValidationError
 
 from dagrun import RetryRule, ToolError
-from dagrun.decide.classify import MAX_MESSAGE, classify
 from dagrun.errors import ContractError, StepCancelled, ValueRefused
 from dagrun.extend import StillRunning, WorkerDied, WorkerLost
-from dagrun.model.executor import CallFailed, ResultRefused
-from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.tool import make_tool
+from dagrun.kernel.decide.classify import MAX_MESSAGE, classify
+from dagrun.kernel.model.executor import CallFailed, ResultRefused
+from dagrun.kernel.model.outcome import ErrorKind, Failure
+from dagrun.kernel.model.tool import make_tool
 
 
 def fetch() -> None:
@@ -421,6 +421,6 @@ def test_validation_error_does_not_show_the_values() -> None:
 
 def test_no_client_library_is_imported() -> None:
     """A run without HTTP must not pay for two of them."""
-    code = "import sys, dagrun.decide.classify; print(*sys.modules)"
+    code = "import sys, dagrun.kernel.decide.classify; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"httpx", "httpx2", "openai", "trio", "anyio"}.isdisjoint(loaded)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagrun import RetryRule
-from dagrun.decide.recovery import retry_delay
+from dagrun.kernel.decide.recovery import retry_delay
 
 SECONDS = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 RULES = st.builds(

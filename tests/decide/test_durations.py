@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagrun.decide.durations import FADES_ABOVE, LONGEST, RELATIVE_ERROR, SHORTEST
 from dagrun.errors import RecordRefused
 from dagrun.extend import Durations
+from dagrun.kernel.decide.durations import FADES_ABOVE, LONGEST, RELATIVE_ERROR, SHORTEST
 
 NEAR = RELATIVE_ERROR + 1e-9
 SECONDS = st.floats(math.log(SHORTEST), math.log(LONGEST)).map(math.exp)

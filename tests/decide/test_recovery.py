@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dagrun import Effect, RetryRule, State, TriggerKind
-from dagrun.decide.recovery import Situation, decide, settled_state, state_after_stop, surely_nothing_happened
-from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
-from dagrun.model.plan import OnFailure
+from dagrun.kernel.decide.recovery import Situation, decide, settled_state, state_after_stop, surely_nothing_happened
+from dagrun.kernel.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
+from dagrun.kernel.model.plan import OnFailure
 
 FREE = (Effect.PURE, Effect.READ)
 WITH_EFFECT = (Effect.IDEMPOTENT, Effect.EFFECTFUL)

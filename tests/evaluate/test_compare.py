@@ -25,8 +25,8 @@ from dagrun.errors import CasesRefused, ContractError
 from dagrun.evaluate.cases.load_cases import CaseHost
 from dagrun.evaluate.comparison.compare import Comparing
 from dagrun.evaluate.comparison.comparison_text import markdown_of, text_of
-from dagrun.model.planner import Revision
-from dagrun.model.usage import METER
+from dagrun.kernel.model.planner import Revision
+from dagrun.kernel.model.usage import METER
 from scripted_model import Said, ScriptedModel
 
 pytestmark = pytest.mark.real_time  # a virtual clock of its own
@@ -132,7 +132,7 @@ def test_a_ceiling_holds_for_all_runs_together(cases: Path) -> None:
 JUDGES = """
 from dagrun import Verdict
 from dagrun.errors import OverCeiling
-from dagrun.model.usage import METER
+from dagrun.kernel.model.usage import METER
 
 class Judge:
     name = "judge"

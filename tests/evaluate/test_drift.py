@@ -9,7 +9,7 @@ import pytest
 
 from dagrun import Add, Brief, Patch, Plan, RunVariant, StaticPlanner, Step, compare
 from dagrun.evaluate.comparison.differences import Sample
-from dagrun.model.planner import Revision
+from dagrun.kernel.model.planner import Revision
 from scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.real_time  # a virtual clock of its own

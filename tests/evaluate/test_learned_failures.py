@@ -9,7 +9,7 @@ import pytest
 import dagrun
 from dagrun import Plan, Policy, RetryRule, Step, ToolError, Verdict, simulate
 from dagrun.evaluate.simulation.call_models import FailureModel
-from dagrun.model.outcome import Outcome
+from dagrun.kernel.model.outcome import Outcome
 from recorded_runs import Recorded
 from small_tools import scripted, toolset
 

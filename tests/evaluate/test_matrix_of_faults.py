@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from dagrun import State, Status
-from dagrun.checks.checked_plan import CheckedStep
-from dagrun.decide import recovery
-from dagrun.decide.recovery import Situation
 from dagrun.evaluate.cases.evaluation import run_case
 from dagrun.evaluate.cases.fault_matrix import FAULTS
 from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.model.outcome import Outcome
-from dagrun.model.value import Stored
-from dagrun.runtime.record.record import Record
-from dagrun.runtime.steps import run_completion
+from dagrun.kernel.checks.checked_plan import CheckedStep
+from dagrun.kernel.decide import recovery
+from dagrun.kernel.decide.recovery import Situation
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.outcome import Outcome
+from dagrun.kernel.model.value import Stored
+from dagrun.kernel.runtime.record.record import Record
+from dagrun.kernel.runtime.steps import run_completion
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -10,7 +10,7 @@ import pytest
 import dagrun
 from dagrun import Add, Answer, Flow, MemoryJournal, MemoryPlanner, Patch, Plan, Policy, RunResult, Step
 from dagrun.errors import ContractError
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from persons import Person
 from persons import pay as pay_tool
 from replans import Thinker

@@ -28,8 +28,8 @@ from dagrun.errors import ContractError
 from dagrun.evaluate.metrics import definitions
 from dagrun.evaluate.metrics.metrics import compared, measure, measured_run
 from dagrun.evaluate.metrics.metrics_text import change_of
-from dagrun.model.tool import make_tool
-from dagrun.model.usage import METER
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.usage import METER
 from dagrun.observe.run_summary import Calls, RunSummary
 from dagrun.testing import Takes
 from hedge_tools import HEDGED, known

@@ -40,9 +40,9 @@ from dagrun.errors import CannotPlan
 from dagrun.evaluate.replay.order import Order
 from dagrun.evaluate.replay.recorded_outcomes import RecordedOutcomes
 from dagrun.events import AttemptEnded
-from dagrun.model import event as events
-from dagrun.model.outcome import Outcome
-from dagrun.model.question import Choice
+from dagrun.kernel.model import event as events
+from dagrun.kernel.model.outcome import Outcome
+from dagrun.kernel.model.question import Choice
 from dagrun.testing import run_virtual
 from played_again import again, differs_again
 from random_cases import GRID, Case, make_case

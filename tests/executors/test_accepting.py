@@ -11,7 +11,7 @@ import wire_tools
 from dagrun import Add, Engine, MemoryJournal, Patch, Plan, PlanRefused, Policy, Status, Step, Tool, ToolContext, tool
 from dagrun.errors import ContractError, SpliceRefused
 from dagrun.executors import wire
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from pools import Pool
 from small_tools import near, scripted, toolset
 

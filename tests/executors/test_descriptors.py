@@ -15,8 +15,8 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun.model.tool import make_tool
-from dagrun.runtime.backend import command_alone
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.runtime.backend import command_alone
 from process_tools import open_descriptors
 
 pytestmark = [

@@ -24,10 +24,10 @@ from dagrun import (
     Step,
     ToolContext,
 )
-from dagrun.checks.waves import in_waves
 from dagrun.errors import ContractError, SpliceRefused
 from dagrun.extend import StillRunning, ToolCall
-from dagrun.model.outcome import ErrorKind
+from dagrun.kernel.checks.waves import in_waves
+from dagrun.kernel.model.outcome import ErrorKind
 from pools import Broken, Pool, Remote
 from replans import Thinker
 from small_tools import ONCE, near, scripted, states, toolset

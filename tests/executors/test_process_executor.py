@@ -24,13 +24,13 @@ from dagrun import Artifact, Tool
 from dagrun.executors.processes.executor import ProcessExecutor
 from dagrun.executors.processes.worker_handle import WorkerHandle
 from dagrun.extend import StillRunning, WorkerDied
-from dagrun.model.executor import CallFailed, Encoded, ResultRefused
-from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.tool import make_tool
-from dagrun.runtime.artifacts import ArtifactFolder
-from dagrun.runtime.backend import clock
-from dagrun.runtime.coroutine_driver import Suspended
-from dagrun.runtime.stop_scope import stop_scopes
+from dagrun.kernel.model.executor import CallFailed, Encoded, ResultRefused
+from dagrun.kernel.model.outcome import ErrorKind, Failure
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.runtime.artifacts import ArtifactFolder
+from dagrun.kernel.runtime.backend import clock
+from dagrun.kernel.runtime.coroutine_driver import Suspended
+from dagrun.kernel.runtime.stop_scope import stop_scopes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.costly]
 

@@ -19,7 +19,7 @@ from dagrun.executors.ray import cluster
 from dagrun.executors.ray.worker import Message, RayWorker
 from dagrun.executors.wire import is_answer, request
 from dagrun.executors.wire.messages import NEVER_BEGUN
-from dagrun.model.outcome import ErrorKind
+from dagrun.kernel.model.outcome import ErrorKind
 from dagrun.testing import virtual_backend
 from fake_ray import FakeRay
 from on_ray.tools import count

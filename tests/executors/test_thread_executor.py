@@ -17,12 +17,12 @@ from dagrun.errors import StepCancelled, ValueRefused
 from dagrun.executors.executors import BuiltInExecutors
 from dagrun.executors.threads import ThreadExecutor
 from dagrun.extend import StillRunning
-from dagrun.model.executor import CallFailed
-from dagrun.model.outcome import ErrorKind
-from dagrun.model.tool import make_tool
-from dagrun.runtime.backend import clock
-from dagrun.runtime.coroutine_driver import Suspended
-from dagrun.runtime.stop_scope import StopScope, stop_scopes
+from dagrun.kernel.model.executor import CallFailed
+from dagrun.kernel.model.outcome import ErrorKind
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.runtime.backend import clock
+from dagrun.kernel.runtime.coroutine_driver import Suspended
+from dagrun.kernel.runtime.stop_scope import StopScope, stop_scopes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_backends, pytest.mark.real_time]
 

@@ -21,10 +21,10 @@ from dagrun.events import Progress
 from dagrun.executors import wire
 from dagrun.executors.wire import messages
 from dagrun.extend import StillRunning, WorkerDied, WorkerLost
-from dagrun.model.executor import CallFailed, Encoded, ResultRefused
-from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.tool import make_tool
-from dagrun.runtime.artifacts import ArtifactFolder
+from dagrun.kernel.model.executor import CallFailed, Encoded, ResultRefused
+from dagrun.kernel.model.outcome import ErrorKind, Failure
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.runtime.artifacts import ArtifactFolder
 from small_tools import near
 from wire_loopback import Loopback, loopback
 
@@ -394,7 +394,7 @@ async def test_another_version_of_a_tool_is_refused_before_anything_happens(
 
 async def test_texts_and_defaults_are_no_other_version() -> None:
     """A default may be made when the module is imported, and then differs in each process."""
-    from dagrun.model.contracts.imported_tools import contract_hash
+    from dagrun.kernel.model.contracts.imported_tools import contract_hash
 
     def make(text: str, default: float) -> Tool[..., Any]:
         async def counts(number: float = default) -> float:

@@ -13,9 +13,9 @@ import dagrun
 from dagrun import Drop, Engine, MemoryJournal, Patch, Plan, Policy, RunResult, State, Status, ToolContext, ToolError
 from dagrun.api.replaying import replayed
 from dagrun.events import AttemptEnded, RunEnded
-from dagrun.graph.fold import state_hash
 from dagrun.journal.memory import _KeptRun
-from dagrun.model.codec.event_codec import decode
+from dagrun.kernel.graph.fold import state_hash
+from dagrun.kernel.model.codec.event_codec import decode
 from hedge_tools import HEDGED, PATIENCE, Act, Looker, Played, kept, known, nap, play, started, step
 from misbehaving import BEHAVIOURS, end_what_was_left_behind, skip_what_only_asyncio_has
 from small_tools import AT_ONCE, ONCE, SMALL_TOOLS, near, states

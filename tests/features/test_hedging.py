@@ -10,8 +10,8 @@ import pytest
 
 import dagrun
 from dagrun import HedgeRule, Status, Step, ToolContext, ToolError
-from dagrun.model.outcome import Recovery
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.outcome import Recovery
+from dagrun.kernel.model.tool import make_tool
 from hedge_tools import PATIENCE, USUAL, Act, Looker, known, nap, play, started, step
 from places import unplaced
 from small_tools import AT_ONCE, near, states

@@ -9,7 +9,7 @@ import pytest
 
 from dagrun import Budget, Policy
 from dagrun.errors import ContractError
-from dagrun.graph.ledger import Ledger, Reservation
+from dagrun.kernel.graph.ledger import Ledger, Reservation
 from ledgers import add, look, taken, think
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from dagrun import Add, Condition, Consequence, Drop, Plan, PlanHistory, Problem, Replace, Rewire, State, Step, Toolbox
-from dagrun.graph.patches.plan_to_patch import patch_of
-from dagrun.model.outcome import Recovery
-from dagrun.model.tool import make_tool
+from dagrun.kernel.graph.patches.plan_to_patch import patch_of
+from dagrun.kernel.model.outcome import Recovery
+from dagrun.kernel.model.tool import make_tool
 from played import Played
 from replans import fails, nap, uses
 from small_tools import SMALL_TOOLS

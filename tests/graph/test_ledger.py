@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from broken_ledgers import BROKEN
 from dagrun import Budget, Policy
-from dagrun.graph.ledger import Ledger
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.graph.ledger import Ledger
+from dagrun.kernel.model.toolbox import AnyTool
 from ledgers import STORIES, Happening, add, ask, chance, look, play, search, taken, think
 
 

@@ -11,12 +11,12 @@ from typing import Any, SupportsIndex
 import pytest
 
 from dagrun import Add, Drop, Plan, Policy, Replace, State, Step
-from dagrun.checks.check_plan import check_plan
-from dagrun.checks.waves import in_waves
 from dagrun.events import DraftEnded, DraftStarted, ReplanEnded, ReplanRequested, StepSettled
-from dagrun.graph.node import Node
-from dagrun.model.outcome import Recovery
-from dagrun.model.value import RELEASED, encode
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.checks.waves import in_waves
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.outcome import Recovery
+from dagrun.kernel.model.value import RELEASED, encode
 from played import Played
 from releasing_plays import TEXT, TOOLS, gives, play, reads, released, trigger
 

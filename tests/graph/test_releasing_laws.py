@@ -20,11 +20,11 @@ from catching import Parts, survivors
 from crashing import crash_everywhere
 from dagrun import Drop, Replace
 from dagrun.events import ReplanEnded, ReplanRequested, RunReopened
-from dagrun.graph import output_eviction
-from dagrun.graph.changes import apply
-from dagrun.graph.fold import state_hash
-from dagrun.model.outcome import Recovery
-from dagrun.model.value import RELEASED
+from dagrun.kernel.graph import output_eviction
+from dagrun.kernel.graph.changes import apply
+from dagrun.kernel.graph.fold import state_hash
+from dagrun.kernel.model.outcome import Recovery
+from dagrun.kernel.model.value import RELEASED
 from random_cases import Case
 from released import compare
 from releasing_mutants import MUTANTS

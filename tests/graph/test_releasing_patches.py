@@ -9,12 +9,12 @@ import pytest
 from dagrun import Add, Drop, Replace, Rewire, State, Step
 from dagrun.errors import ValueRefused
 from dagrun.events import AttemptEnded, DraftEnded, DraftStarted, RunReopened, StepSettled
-from dagrun.graph.changes import apply
-from dagrun.graph.fold import state_hash
-from dagrun.graph.output_eviction import drop_values
-from dagrun.model.outcome import Decision, Outcome, Recovery
-from dagrun.model.value import RELEASED
-from dagrun.runtime.result import StepResults
+from dagrun.kernel.graph.changes import apply
+from dagrun.kernel.graph.fold import state_hash
+from dagrun.kernel.graph.output_eviction import drop_values
+from dagrun.kernel.model.outcome import Decision, Outcome, Recovery
+from dagrun.kernel.model.value import RELEASED
+from dagrun.kernel.runtime.result import StepResults
 from played import Played
 from releasing_plays import TEXT, folded, gives, play, reads, released
 

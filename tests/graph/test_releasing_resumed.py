@@ -13,10 +13,10 @@ import dagrun
 from dagrun import Add, MemoryJournal, Patch, Plan, Policy, RunResult, Status, Step
 from dagrun.api.retrying import TakenOver
 from dagrun.errors import CannotResume, SpliceRefused
-from dagrun.graph.fold import state_hash
-from dagrun.model.outcome import Outcome
-from dagrun.model.tool import make_tool
-from dagrun.model.value import RELEASED
+from dagrun.kernel.graph.fold import state_hash
+from dagrun.kernel.model.outcome import Outcome
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.value import RELEASED
 from replans import fails, nap
 from small_tools import ONCE, states, toolset
 

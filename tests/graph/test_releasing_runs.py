@@ -12,10 +12,10 @@ import pytest
 import dagrun
 from dagrun import Event, MemoryJournal, Plan, Policy, Replace, Run, Step, ToolContext
 from dagrun.events import AttemptEnded, RunStarted
-from dagrun.graph.fold import state_hash
-from dagrun.model.codec.event_codec import decode
-from dagrun.model.tool import make_tool
-from dagrun.model.value import RELEASED
+from dagrun.kernel.graph.fold import state_hash
+from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.value import RELEASED
 from hedge_tools import HEDGED, Act, Looker, known
 from judges import Judge
 from released import marks_held

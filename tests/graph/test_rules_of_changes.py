@@ -25,8 +25,6 @@ from dagrun import (
     Unavailable,
     Verdict,
 )
-from dagrun.checks.check_plan import check_plan
-from dagrun.checks.waves import in_waves
 from dagrun.events import (
     AttemptEnded,
     CeilingNear,
@@ -56,13 +54,15 @@ from dagrun.events import (
     StepSettled,
 )
 from dagrun.extend import HandOn
-from dagrun.graph.changes import GOAL
-from dagrun.graph.live_graph import PAUSE, REPLAN
-from dagrun.graph.mapped_steps import needed
-from dagrun.model.contracts.held_objects import NOT_RECORDED
-from dagrun.model.outcome import Decision, Outcome, Recovery
-from dagrun.model.tool import make_tool
-from dagrun.model.value import encode
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.checks.waves import in_waves
+from dagrun.kernel.graph.changes import GOAL
+from dagrun.kernel.graph.live_graph import PAUSE, REPLAN
+from dagrun.kernel.graph.mapped_steps import needed
+from dagrun.kernel.model.contracts.held_objects import NOT_RECORDED
+from dagrun.kernel.model.outcome import Decision, Outcome, Recovery
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.value import encode
 from played import Played
 
 

@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 
 from dagrun import Asked, Event, Plan, Policy, Question, State, Status, Step, Toolbox, Verdict
-from dagrun.checks.check_plan import check_plan
 from dagrun.errors import JournalDamaged
 from dagrun.events import (
     AttemptEnded,
@@ -23,12 +22,13 @@ from dagrun.events import (
     StepResumed,
     StepSettled,
 )
-from dagrun.graph.build import build
-from dagrun.graph.changes import CHANGES, OTHER_TRANSITIONS, STEP_TRANSITIONS, apply_recorded, attempt_ended
-from dagrun.graph.fold import fold
-from dagrun.graph.longest_paths import Expected
-from dagrun.model.outcome import SETTLED, Decision, Outcome, Recovery
-from dagrun.model.tool import make_tool
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.graph.build import build
+from dagrun.kernel.graph.changes import CHANGES, OTHER_TRANSITIONS, STEP_TRANSITIONS, apply_recorded, attempt_ended
+from dagrun.kernel.graph.fold import fold
+from dagrun.kernel.graph.longest_paths import Expected
+from dagrun.kernel.model.outcome import SETTLED, Decision, Outcome, Recovery
+from dagrun.kernel.model.tool import make_tool
 from played import Played
 
 

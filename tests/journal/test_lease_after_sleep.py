@@ -14,7 +14,7 @@ from dagrun.errors import OwnerLost
 from dagrun.events import AttemptStarted
 from dagrun.journal.run_log import BufferedRunLog
 from dagrun.journal.write_queue import WriteQueue, uninterrupted_time
-from dagrun.model.codec.event_codec import decode
+from dagrun.kernel.model.codec.event_codec import decode
 from postgres_schemas import fresh_schema
 from simulation import replaced
 

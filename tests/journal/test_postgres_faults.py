@@ -23,7 +23,7 @@ from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunHeld
 from dagrun.journal.postgres.loop_thread import LoopThread
 from dagrun.journal.postgres.statements import Sql
 from dagrun.journal.postgres.writer import PostgresWriter
-from dagrun.model.journal import Line as Record
+from dagrun.kernel.model.journal import Line as Record
 from dagrun.testing.journal_suite import take_letters, write
 from folders import HELPERS, python_path
 from journal_child import RUN, text_of

@@ -17,7 +17,7 @@ from dagrun import Plan, PostgresJournal, Step
 from dagrun.errors import ContractError, JournalFailed, OwnerLost
 from dagrun.journal.postgres.queue_statements import QueueSql
 from dagrun.journal.queue import ClaimedRunLog, QueueStatus, QueueTicket, Wanted
-from dagrun.model.journal import InboxMessage
+from dagrun.kernel.model.journal import InboxMessage
 from postgres_schemas import fresh_schema, say
 from small_tools import scripted, toolset
 

@@ -34,14 +34,14 @@ from dagrun import (
 )
 from dagrun.errors import ContractError, RecordRefused, UnknownFormat, ValueRefused
 from dagrun.events import AttemptEnded, AttemptStarted, ModelCharged, RunStarted, Spliced, StepExpanded, StepSettled
-from dagrun.model import event as events
-from dagrun.model.codec.event_codec import RECORDED, decode, encode
-from dagrun.model.codec.type_codecs import Fields
-from dagrun.model.event import Opening
-from dagrun.model.outcome import PROCEED, Decision, Outcome, Recovery
-from dagrun.model.value import Stored, to_json
-from dagrun.model.value import decode as decode_value
-from dagrun.model.value import encode as store
+from dagrun.kernel.model import event as events
+from dagrun.kernel.model.codec.event_codec import RECORDED, decode, encode
+from dagrun.kernel.model.codec.type_codecs import Fields
+from dagrun.kernel.model.event import Opening
+from dagrun.kernel.model.outcome import PROCEED, Decision, Outcome, Recovery
+from dagrun.kernel.model.value import Stored, to_json
+from dagrun.kernel.model.value import decode as decode_value
+from dagrun.kernel.model.value import encode as store
 from folders import DATA, python_path
 from fuzz import run_case
 from random_cases import make_case
@@ -453,7 +453,7 @@ def test_the_fixture_is_what_was_released() -> None:
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
 def test_a_record_is_the_same_in_every_process(seed: str) -> None:
     """The hash of a record is part of the chain, so its text must not depend on the order of a set."""
-    program = "import sys; from dagrun.model.codec.event_codec import encode; from records import EXAMPLES\n"
+    program = "import sys; from dagrun.kernel.model.codec.event_codec import encode; from records import EXAMPLES\n"
     program += "sys.stdout.buffer.write(b''.join(encode(event) + b'\\n' for event in EXAMPLES))"
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": python_path()}
 

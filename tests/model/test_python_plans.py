@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 import dagrun
 from dagrun import Plan, Step, Toolbox, ToolContext
 from dagrun.errors import ValueRefused
-from dagrun.model.reference import path_text, quote_template
+from dagrun.kernel.model.reference import path_text, quote_template
 
 pytestmark = pytest.mark.anyio
 

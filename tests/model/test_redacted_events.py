@@ -15,13 +15,13 @@ import pytest
 from dagrun import Add, Condition, Consequence, Event, Plan, Policy, Replace, Rewire, State, Status, Step, Unavailable
 from dagrun.events import AttemptEnded, StepExpanded
 from dagrun.features.redacted_records.records import KEPT_OUT, as_recorded, as_shown
-from dagrun.model import event as events
-from dagrun.model.codec.event_codec import RECORDED, Marks, decode, encode, marks_of, with_marks
-from dagrun.model.event import Opening
-from dagrun.model.outcome import PROCEED, UNRECORDED, Outcome
-from dagrun.model.redaction.event_json import NAMES
-from dagrun.model.redaction.redactor import HIDDEN, Redactor
-from dagrun.model.value import Stored
+from dagrun.kernel.model import event as events
+from dagrun.kernel.model.codec.event_codec import RECORDED, Marks, decode, encode, marks_of, with_marks
+from dagrun.kernel.model.event import Opening
+from dagrun.kernel.model.outcome import PROCEED, UNRECORDED, Outcome
+from dagrun.kernel.model.redaction.event_json import NAMES
+from dagrun.kernel.model.redaction.redactor import HIDDEN, Redactor
+from dagrun.kernel.model.value import Stored
 from records import EXAMPLES
 
 MAIL, CARD, IBAN, PHONE = "ann.canary@example.com", "4111 1111 1111 1111", "DE89370400440532013000", "+49 170 1234567"

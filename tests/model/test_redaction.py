@@ -20,9 +20,9 @@ from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import shorten
 from dagrun.events import AttemptEnded, Progress
 from dagrun.features.redacted_records.records import redacted_record, without_secret_values
-from dagrun.model.codec.event_codec import decode, encode
-from dagrun.model.redaction.logs import RedactingLogger
-from dagrun.model.redaction.redactor import UNSHOWN, Redactor
+from dagrun.kernel.model.codec.event_codec import decode, encode
+from dagrun.kernel.model.redaction.logs import RedactingLogger
+from dagrun.kernel.model.redaction.redactor import UNSHOWN, Redactor
 from dagrun.testing import FakeModelServer
 from leaky_tools import FORMS, TOOLS, VALUE, WAYS, traces_in
 

@@ -8,9 +8,9 @@ import pytest
 
 import dagrun
 from dagrun import Event, Plan, Policy, Step
-from dagrun.model.codec.event_codec import encode
-from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, HIDDEN
-from dagrun.model.secrets.patterns import Personal, is_secret_name, without_personal, without_tokens
+from dagrun.kernel.model.codec.event_codec import encode
+from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR, HIDDEN
+from dagrun.kernel.model.secrets.patterns import Personal, is_secret_name, without_personal, without_tokens
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagrun.errors import ValueRefused
-from dagrun.model.reference import (
+from dagrun.kernel.model.reference import (
     BadReference,
     Reference,
     compile_template,
@@ -18,7 +18,7 @@ from dagrun.model.reference import (
     parse_reference,
     quote_template,
 )
-from dagrun.model.value import Stored, encode
+from dagrun.kernel.model.value import Stored, encode
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])),

@@ -23,8 +23,8 @@ from typing_extensions import TypedDict
 
 import dagrun
 from dagrun.errors import ValueRefused
-from dagrun.model.tool import make_tool
-from dagrun.model.value import MAX_VALUE_BYTES, to_json
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.value import MAX_VALUE_BYTES, to_json
 
 
 class Colour(Enum):

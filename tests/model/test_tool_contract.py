@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field, ValidationError
 import dagrun
 from dagrun import Effect
 from dagrun.errors import ContractError, ValueRefused
-from dagrun.model.tool import make_tool
-from dagrun.model.value import decode
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.value import decode
 
 
 @dataclass

@@ -25,10 +25,10 @@ from typing_extensions import TypedDict
 import dagrun
 from dagrun import Plan, Step
 from dagrun.errors import ContractError
-from dagrun.model.contracts.schema_types import look_up
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
-from dagrun.model.value import decode
+from dagrun.kernel.model.contracts.schema_types import look_up
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.value import decode
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagrun.errors import ValueRefused, ValueTooLarge
-from dagrun.model.reference import compile_template
-from dagrun.model.value import decode, encode, join_stored, select_part, store_text, to_json
+from dagrun.kernel.model.reference import compile_template
+from dagrun.kernel.model.value import decode, encode, join_stored, select_part, store_text, to_json
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))

@@ -14,7 +14,7 @@ from agents import answer, call, failure_of, run, tokens_of
 from dagrun import Answer, Effect, Plan, Policy, State, Step, ToolContext, ToolError, agent_tool, llm_tool
 from dagrun.errors import ContractError, ModelError
 from dagrun.extend import Usage
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from persons import Person
 from scripted_model import Said, ScriptedModel
 from small_tools import near, scripted

@@ -13,8 +13,8 @@ from agents import answer, call, failure_of, run
 from dagrun import Plan, State, Step, Toolbox, ToolError, agent_tool
 from dagrun.errors import ContractError, ModelError
 from dagrun.events import Progress
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
 from dagrun.model_tools.agent_turns import Turns
 from places import unplaced
 from scripted_model import Said, ScriptedModel

@@ -11,14 +11,14 @@ from typing_extensions import TypedDict
 
 import dagrun
 from dagrun import Plan, Policy, RunResult, State, Step, StepResult, llm_tool
-from dagrun.decide.classify import classify
 from dagrun.errors import ContractError, ModelError, OverCeiling
 from dagrun.extend import Message, Request, Usage
+from dagrun.kernel.decide.classify import classify
+from dagrun.kernel.model.outcome import ErrorKind
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.usage import METER
 from dagrun.llm.structured_answers import told
-from dagrun.model.outcome import ErrorKind
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
-from dagrun.model.usage import METER
 from scripted_model import Said, ScriptedModel
 from small_tools import near, toolset
 

@@ -6,8 +6,8 @@ from rich.cells import cell_len
 import dagrun
 from dagrun import Consequence, State
 from dagrun.events import AttemptEnded, AttemptStarted, DraftEnded, DraftStarted, PlannerCalled, Spliced
-from dagrun.model.outcome import Decision, Outcome, Recovery
-from dagrun.model.usage import ModelUse
+from dagrun.kernel.model.outcome import Decision, Outcome, Recovery
+from dagrun.kernel.model.usage import ModelUse
 from dagrun.observe.progress import ProgressTable, spending_words, summarise
 from dagrun.testing import run_virtual
 from test_progress import drawn, table_of

@@ -13,7 +13,7 @@ import dagrun
 from dagrun import Event, State, Status, ToolError
 from dagrun.cli.terminal.live_table import LiveTable
 from dagrun.events import AttemptEnded, AttemptStarted, Progress, RunEnded, RunStarted, StepExpanded, StepSettled
-from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
+from dagrun.kernel.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
 from dagrun.observe.progress import KEEP, ProgressTable, count_recoveries, summarise
 from dagrun.testing import run_virtual
 from graphs import make_graph, work

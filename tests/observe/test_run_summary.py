@@ -16,8 +16,8 @@ from crash_process import RUN, Process
 from crash_world import World
 from dagrun import Step
 from dagrun.errors import JournalDamaged
-from dagrun.model.codec.event_codec import RECORDED
-from dagrun.model.outcome import SETTLED as SETTLED_STATES
+from dagrun.kernel.model.codec.event_codec import RECORDED
+from dagrun.kernel.model.outcome import SETTLED as SETTLED_STATES
 from dagrun.observe import run_summary
 from dagrun.observe.run_summary import summary_of
 from recorded_runs import Recorded, changed, lines_of

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dagrun
 from dagrun import Brief, Plan, State, Step
-from dagrun.model.outcome import Attempt, Outcome
+from dagrun.kernel.model.outcome import Attempt, Outcome
 from dagrun.observe.timeline import PLANNER, draw_timeline, read_timeline
 from dagrun.observe.view.document import view_of
 from dagrun.observe.view.revisions import RevisionsMeanwhile

@@ -15,8 +15,8 @@ from dagrun import Tracing
 from dagrun.api import engine, retrying
 from dagrun.api.record_opening import traceparent_of
 from dagrun.events import AttemptEnded, QuestionAnswered
-from dagrun.model.outcome import Recovery
-from dagrun.model.value import encode_plain
+from dagrun.kernel.model.outcome import Recovery
+from dagrun.kernel.model.value import encode_plain
 from dagrun.observe import tracing
 from dagrun.observe.semconv import Instruments
 from dagrun.observe.tracing import _RunSpans

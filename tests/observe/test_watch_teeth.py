@@ -15,9 +15,9 @@ import test_picture
 import test_report
 import test_view
 import test_view_waits
-from dagrun.graph.node import Node
-from dagrun.model.redaction.redactor import Redactor
-from dagrun.model.value import decode
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.redaction.redactor import Redactor
+from dagrun.kernel.model.value import decode
 from dagrun.observe import html
 from dagrun.observe.html import Markup
 from dagrun.observe.picture import timeline_svg

@@ -15,8 +15,8 @@ from dagrun import (
     PlanRefused,
     Toolbox,
 )
-from dagrun.checks.check_plan import check_plan
-from dagrun.model.tool import make_tool
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.model.tool import make_tool
 from dagrun.planners.answers.plan_schemas import patch_schema
 from dagrun.planners.ask_model import LastAnswers
 from dagrun.planners.prompt_examples import Dialect

@@ -25,9 +25,9 @@ from dagrun import (
     Trigger,
     TriggerKind,
 )
-from dagrun.checks.check_plan import check_plan
 from dagrun.errors import CannotPlan, ContractError, ModelError
 from dagrun.extend import Reply, Usage
+from dagrun.kernel.checks.check_plan import check_plan
 from dagrun.planners.answers.plan_schemas import PlanForm, toolset_schema
 from dagrun.planners.prompt_examples import Dialect
 from scripted_model import Said, ScriptedModel

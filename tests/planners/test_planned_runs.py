@@ -25,7 +25,7 @@ from dagrun import (
     ToolError,
 )
 from dagrun.errors import ModelError
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from dagrun.planners.answers.model_answers import read_answer, read_next_step
 from dagrun.planners.prompt_examples import (
     EXAMPLES,

@@ -10,7 +10,7 @@ import pytest
 
 import dagrun
 from dagrun import AnthropicPlanner, OpenAIPlanner, Policy, RetryRule, Status
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import FakeModelServer, Fault, ModelAnswer
 from model_clients import DROPS_GENERATORS
 

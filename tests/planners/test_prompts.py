@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from checking import waiting_for
 from dagrun import Brief, Problem, Refusal, State, Step, StepView, Toolbox, Trigger, TriggerKind
-from dagrun.checks.check_plan import check_plan
 from dagrun.errors import CannotPlan, ContractError
 from dagrun.extend import Form, Message, Request
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.model.tool import make_tool
 from dagrun.llm.api_format import ApiRequest
-from dagrun.model.tool import make_tool
 from dagrun.planners.answers.plan_schemas import toolset_schema
 from dagrun.planners.answers.plan_stream import PlanReader
 from dagrun.planners.prompt_examples import EXAMPLES, PREFIX, Dialect, Example, ex_tickets, ex_weather, renamed

@@ -25,7 +25,7 @@ from dagrun import (
 )
 from dagrun.errors import ContractError, ModelError
 from dagrun.events import PlannerCalled
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from dagrun.planners.answers.plan_schemas import toolset_schema
 from dagrun.planners.prompt_texts import Wording
 from scripted_model import Said, ScriptedModel

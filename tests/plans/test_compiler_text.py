@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from checking import TOOLBOX, refusal, refused
 from command_line import Shell, shell
 from dagrun import Plan, PlanLimits, PlanRefused, Toolbox, read_plan, tool
-from dagrun.checks.check_plan import check_plan
-from dagrun.model.reference import compile_template
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.model.reference import compile_template
 from dagrun.planners.answers.compiler_dialect import MAX_LINE
 from dagrun.planners.answers.plan_stream import PlanReader
 from judged_answers import end_of

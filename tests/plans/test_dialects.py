@@ -11,7 +11,7 @@ from pydantic import Field
 
 from checking import places, refusal, refused, waiting_for
 from dagrun import PlanRefused, Toolbox, read_plan, tool
-from dagrun.checks.check_plan import check_plan
+from dagrun.kernel.checks.check_plan import check_plan
 from folders import DATA
 
 Q4 = DATA / "q4_plan.json"

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from checking import TOOLBOX, TOOLS, refusal
 from dagrun import Condition, PlanRefused, Toolbox, read_plan
-from dagrun.checks.check_plan import check_plan
+from dagrun.kernel.checks.check_plan import check_plan
 from dagrun.planners.answers.model_answers import read_answer, read_next_step
 from dagrun.planners.answers.plan_schemas import next_step_schema, patch_schema, plan_schema, toolset_schema
 

@@ -12,7 +12,7 @@ import pytest
 import dagrun
 from dagrun import PlanRefused
 from dagrun.api.checking import steps_to_check
-from dagrun.runtime.backend import MANY_STEPS, off_loop
+from dagrun.kernel.runtime.backend import MANY_STEPS, off_loop
 
 BIG = MANY_STEPS + 500
 

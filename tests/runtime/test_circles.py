@@ -14,8 +14,8 @@ import pytest
 
 import dagrun
 from dagrun import Answer, Budget, MemoryJournal, Plan, Step, ToolError
-from dagrun.model.tool import make_tool
-from dagrun.runtime.run_callbacks import RunCallbacks
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.runtime.run_callbacks import RunCallbacks
 from hedge_tools import Act, Looker
 from hedge_tools import play as play_hedged
 from hedge_tools import step as slow_step
@@ -168,7 +168,7 @@ RUNS: Final[dict[str, Callable[[], Awaitable[None]]]] = {
 
 ALLOWED: Final = {
     # The elements of a for_each and the step that they belong to are plain data, and know each other.
-    "each": ["dagrun.graph.node.Node"],
+    "each": ["dagrun.kernel.graph.node.Node"],
 }
 
 
@@ -196,7 +196,10 @@ def _circles_among(things: list[object]) -> list[str]:
         graph.add_edges_from((id(each), id(after)) for after in gc.get_referents(each) if id(after) in known)
     circles = (circle for circle in nx.strongly_connected_components(graph) if len(circle) > 1)
     names = {_ours(known[thing]) for circle in circles for thing in circle if _closes(known[thing], circle)}
-    made = ("dagrun.model.tool.", "dagrun.model.contracts.json_schemas.")  # of a tool that is made meanwhile
+    made = (
+        "dagrun.kernel.model.tool.",
+        "dagrun.kernel.model.contracts.json_schemas.",
+    )  # of a tool that is made meanwhile
     tool = {name for name in names if name.startswith(made)}
     return sorted(names - tool - {""})
 
@@ -232,7 +235,7 @@ async def test_parts_that_are_not_let_go_of_are_found(monkeypatch: pytest.Monkey
     with _circles() as left:
         await _plain()
 
-    assert {"dagrun.runtime.run_assembly.RunAssembly", "dagrun.runtime.record.record.Record"} <= set(left)
+    assert {"dagrun.kernel.runtime.run_assembly.RunAssembly", "dagrun.kernel.runtime.record.record.Record"} <= set(left)
 
 
 async def test_the_handle_of_a_closed_run_still_answers() -> None:

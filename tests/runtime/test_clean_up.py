@@ -30,8 +30,8 @@ from dagrun import (
     ToolContext,
     Verdict,
 )
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
 from hedge_tools import known
 from small_tools import ONCE, near, states
 

@@ -15,8 +15,8 @@ import pytest
 
 import dagrun
 from dagrun import Engine, HedgeRule, Plan, Policy, RetryRule, Status, Step
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
 from hedge_tools import known
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]

@@ -30,7 +30,7 @@ from dagrun import (
 from dagrun.errors import ContractError
 from dagrun.events import ConfidenceReported
 from dagrun.extend import SOURCES
-from dagrun.model.outcome import Outcome
+from dagrun.kernel.model.outcome import Outcome
 from dagrun.observe.narrative import chronicle
 from persons import Person
 from replans import Thinker

@@ -14,8 +14,8 @@ import pytest
 
 import dagrun
 from dagrun import Drop, Patch, Plan, Policy, Run, Status, Step
-from dagrun.model.tool import make_tool
-from dagrun.runtime import coroutine_driver, stop_scope
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.runtime import coroutine_driver, stop_scope
 from dagrun.testing import run_virtual, virtual_backend
 from small_tools import ONCE, near
 from swallowing import FOR_EVER, STORM, WAYS, Poller, Way, random_way

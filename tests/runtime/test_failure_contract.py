@@ -9,8 +9,8 @@ import pytest
 
 import dagrun
 from dagrun import Condition, Plan, State, Status, Step, ToolError
-from dagrun.model.outcome import ErrorKind
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.outcome import ErrorKind
+from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import Takes
 from places import unplaced
 from small_tools import ONCE, fail, nap, near, run, scripted, states, toolset

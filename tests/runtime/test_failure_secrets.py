@@ -15,8 +15,8 @@ import dagrun
 from dagrun import Event, MemoryJournal, ModelPlanner, Plan, Policy, RubricCritic, RunFailed, Step, ToolError, Verdict
 from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import ModelError
-from dagrun.model.codec.event_codec import encode
-from dagrun.model.redaction.redactor import Redactor
+from dagrun.kernel.model.codec.event_codec import encode
+from dagrun.kernel.model.redaction.redactor import Redactor
 from dagrun.observe.narrative import answers, chronicle
 from process_tools import raises_a_secret
 from scripted_model import Said, ScriptedModel

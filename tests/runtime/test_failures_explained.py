@@ -17,8 +17,8 @@ import dagrun
 from dagrun import MemoryJournal, Plan, Policy, RetryRule, RunFailed, State, Step, ToolError, Verdict
 from dagrun.errors import FailureCause
 from dagrun.events import AttemptEnded
-from dagrun.model.codec.event_codec import decode, encode
-from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
+from dagrun.kernel.model.codec.event_codec import decode, encode
+from dagrun.kernel.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
 from process_tools import fail_with
 from scripted_model import ScriptedModel
 from small_tools import AT_ONCE, ONCE

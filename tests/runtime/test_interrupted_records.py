@@ -32,11 +32,11 @@ from dagrun import (
 from dagrun.errors import CannotResume, RunExists, RunHeld, RunNotFound
 from dagrun.events import RunEnded, RunReopened, RunResumed, RunSuspended
 from dagrun.extend import Journal, RunLog
-from dagrun.model.codec.event_codec import decode
-from dagrun.runtime import run_parts
-from dagrun.runtime.backend import clock
-from dagrun.runtime.record.record import EventLog
-from dagrun.runtime.resume import Resumption
+from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.runtime import run_parts
+from dagrun.kernel.runtime.backend import clock
+from dagrun.kernel.runtime.record.record import EventLog
+from dagrun.kernel.runtime.resume import Resumption
 from dagrun.testing import run_virtual
 from postgres_schemas import fresh_schema
 from replans import nap

@@ -12,7 +12,7 @@ import pytest
 
 from dagrun import SQLiteJournal, replay
 from dagrun.events import AttemptEnded, AttemptStarted, RunEnded, RunStarted
-from dagrun.model.codec.event_codec import events_of
+from dagrun.kernel.model.codec.event_codec import events_of
 from kill_child import RUN, Outside
 from kill_server import Server, serving
 from seeds import NIGHT

@@ -23,10 +23,10 @@ from agents import answer, call
 from dagrun import Answer, Brief, Budget, MemoryJournal, Plan, Step, ToolContext, ToolError, agent_tool
 from dagrun.errors import ContractError, OverCeiling
 from dagrun.extend import SOURCES
-from dagrun.model.question import ASK_PERSON
-from dagrun.model.tool import make_tool
-from dagrun.model.tracing import TRACER
-from dagrun.model.usage import METER
+from dagrun.kernel.model.question import ASK_PERSON
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.tracing import TRACER
+from dagrun.kernel.model.usage import METER
 from hedge_tools import Act, Looker
 from hedge_tools import play as play_hedged
 from hedge_tools import step as slow_step
@@ -44,16 +44,16 @@ from small_tools import AT_ONCE, toolset
 pytestmark = pytest.mark.anyio
 
 # What a run consists of. The rest of its modules may live on: values of a few fields, without a way to a run.
-PARTS: Final = ("dagrun.runtime.", "dagrun.graph.", "dagrun.api.", "dagrun.observe.")
+PARTS: Final = ("dagrun.kernel.runtime.", "dagrun.kernel.graph.", "dagrun.api.", "dagrun.observe.")
 SMALL: Final = frozenset(
     (
-        "dagrun.runtime.artifacts.ArtifactFolder",
+        "dagrun.kernel.runtime.artifacts.ArtifactFolder",
         "dagrun.features.composing._AnswerMeter",
-        "dagrun.runtime.metering.RunMeter",
-        "dagrun.runtime.steps.model_concurrency.CallClock",
-        "dagrun.runtime.steps.model_concurrency.ModelConcurrency",
-        "dagrun.runtime.run_callbacks.RunCallbacks",
-        "dagrun.graph.adaptive_limit.ProviderWindow",
+        "dagrun.kernel.runtime.metering.RunMeter",
+        "dagrun.kernel.runtime.steps.model_concurrency.CallClock",
+        "dagrun.kernel.runtime.steps.model_concurrency.ModelConcurrency",
+        "dagrun.kernel.runtime.run_callbacks.RunCallbacks",
+        "dagrun.kernel.graph.adaptive_limit.ProviderWindow",
     )
 )
 

@@ -31,7 +31,7 @@ from dagrun import (
     ToolError,
 )
 from dagrun.errors import ContractError, SpliceRefused
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from misbehaving import BEHAVIOURS
 from replans import Thinker, fails, instead, nap, patch, run, start
 from small_tools import AT_ONCE, near, scripted, states, toolset

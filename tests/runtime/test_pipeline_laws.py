@@ -16,10 +16,10 @@ import pytest
 
 import dagrun
 from dagrun import Condition, Drop, Patch, Plan, Policy, Replace, Step, Toolbox, ToolError
-from dagrun.checks.check_plan import check_plan
-from dagrun.checks.waves import in_waves
 from dagrun.errors import SpliceRefused
-from dagrun.model.tool import make_tool
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.checks.waves import in_waves
+from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import run_virtual
 from seeds import choose_seeds
 

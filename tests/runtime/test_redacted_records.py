@@ -36,8 +36,8 @@ from dagrun.events import QuestionAsked
 from dagrun.extend import Journal
 from dagrun.features.redacted_records import records
 from dagrun.features.redacted_records.records import as_recorded
-from dagrun.model.codec.event_codec import marks_of
-from dagrun.model.secrets.patterns import Personal
+from dagrun.kernel.model.codec.event_codec import marks_of
+from dagrun.kernel.model.secrets.patterns import Personal
 
 pytestmark = pytest.mark.anyio
 

@@ -36,10 +36,10 @@ from dagrun.errors import (
 )
 from dagrun.events import AttemptStarted, RunEnded, RunResumed, RunStarted, RunSuspended, StepSettled
 from dagrun.journal.memory import MemoryRunLog
-from dagrun.model.codec.event_codec import decode
-from dagrun.model.event import Opening
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.event import Opening
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
 from judges import Judge
 from replans import Thinker, fails, instead, nap
 from small_tools import AT_ONCE, ONCE, near, scripted, states, toolset

@@ -17,8 +17,8 @@ from dagrun import MemoryJournal, Plan, RunResult, SQLiteJournal, State, Status,
 from dagrun.errors import CannotResume
 from dagrun.events import RunStarted, StepExpanded, StepSettled
 from dagrun.extend import Journal
-from dagrun.model.codec.event_codec import decode
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.toolbox import AnyTool
 from dagrun.testing import run_virtual
 from replans import Thinker, instead
 

@@ -14,8 +14,8 @@ from dagrun import Condition, Event, Plan, PlanRefused, Policy, Run, State, Stat
 from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import ContractError, StepNotFound
 from dagrun.events import AttemptEnded, AttemptStarted, Gap, Progress, RunEnded, RunStarted, StepSettled
-from dagrun.model.tool import make_tool
-from dagrun.runtime.stop_scope import LAST_SECONDS
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.runtime.stop_scope import LAST_SECONDS
 from replans import Thinker
 from small_tools import near, run, states, toolset
 

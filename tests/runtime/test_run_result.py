@@ -15,7 +15,7 @@ import pytest
 import dagrun
 from dagrun import Plan, PlanRefused, Policy, RunFailed, Step
 from dagrun.errors import ContractError, ValueRefused
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from small_tools import nap, near, run, toolset
 
 pytestmark = pytest.mark.anyio

@@ -38,10 +38,10 @@ from dagrun.events import (
     RunStarted,
     RunSuspended,
 )
-from dagrun.model.codec.event_codec import decode
-from dagrun.model.question import AnswerMessage
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.question import AnswerMessage
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
 from dagrun.testing import StandIn
 from judges import Judge
 from persons import Person, pay, settle, step

@@ -13,9 +13,9 @@ import pytest
 
 import dagrun
 from dagrun import Plan, RetryRule, State, Step
-from dagrun.model.outcome import ErrorKind
-from dagrun.model.tool import make_tool
-from dagrun.runtime.backend import _is_monotonic_of_uvloop, clock, loop_options
+from dagrun.kernel.model.outcome import ErrorKind
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.runtime.backend import _is_monotonic_of_uvloop, clock, loop_options
 from misbehaving import leaks_a_scope, leaks_a_task_group
 
 uvloop = pytest.importorskip("uvloop")

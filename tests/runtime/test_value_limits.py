@@ -12,8 +12,8 @@ import process_tools
 from agents import answer, call
 from dagrun import Artifact, Plan, PlanRefused, Policy, Step, ToolContext, agent_tool
 from dagrun.errors import ValueRefused
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
 from scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.anyio

@@ -16,9 +16,9 @@ import pytest
 
 import dagrun
 from dagrun import Plan, Policy, RetryRule, Status, Step
-from dagrun.model.tool import make_tool
-from dagrun.runtime import coroutine_driver
-from dagrun.runtime.steps import leftover_calls
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.runtime import coroutine_driver
+from dagrun.kernel.runtime.steps import leftover_calls
 from small_tools import ONCE
 
 pytestmark = [pytest.mark.real_time]
@@ -383,7 +383,7 @@ def test_a_provider_counts_out_the_calls_alone_that_it_has_counted_in(has_fallba
 def test_only_programs_get_a_moment_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """It blocks the loop, and a thousand calls may be stopped at once."""
     slept: list[float] = []
-    monkeypatch.setattr("dagrun.runtime.coroutine_driver.time.sleep", slept.append)
+    monkeypatch.setattr("dagrun.kernel.runtime.coroutine_driver.time.sleep", slept.append)
 
     def left(kind: Any) -> dict[int, Any]:
         return {1: coroutine_driver.Leftover(kind, "", lambda: True, lambda _: None)}

@@ -18,7 +18,7 @@ import dagrun
 from dagrun import MemoryJournal, Plan, Policy, SQLiteJournal, Status, Step
 from dagrun.events import QuestionAnswered
 from dagrun.extend import Journal
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from dagrun.observe.view.live_view import LiveView
 from dagrun.serve import feeds, stream
 from dagrun.serve.catalog import Catalog

@@ -13,7 +13,7 @@ import dagrun
 from dagrun import MemoryJournal, Plan, Status, Step, Worker
 from dagrun.events import RunSuspended
 from dagrun.journal.queue import QueueStatus, Wanted
-from dagrun.model.codec.event_codec import encode
+from dagrun.kernel.model.codec.event_codec import encode
 from page_client import RUN, Client, page_of
 from persons import pay
 from small_tools import toolset

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 import dagrun
 from calls import make_call
 from dagrun import Plan, PlanRefused, State, Status, Step, ToolError
-from dagrun.decide.classify import classify
-from dagrun.model.outcome import ErrorKind
+from dagrun.kernel.decide.classify import classify
+from dagrun.kernel.model.outcome import ErrorKind
 from dagrun.sources.network import network_rules
 from dagrun.sources.network.network_rules import NetworkRules
 from dagrun_tools import settings

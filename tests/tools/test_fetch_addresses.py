@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from dagrun import ToolError
-from dagrun.decide.classify import classify
-from dagrun.model.outcome import ErrorKind
+from dagrun.kernel.decide.classify import classify
+from dagrun.kernel.model.outcome import ErrorKind
 from dagrun.sources.network.guarded_transport import GuardedBackend, GuardedTransport, NotAllowed
 from dagrun.sources.network.network_rules import NetworkRules
 from dagrun.sources.network.public_addresses import Address, is_public

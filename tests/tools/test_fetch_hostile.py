@@ -20,8 +20,8 @@ import pytest
 
 import dagrun
 from dagrun import Plan, Policy, RetryRule, Step, ToolError
-from dagrun.decide.classify import classify
-from dagrun.model.outcome import ErrorKind
+from dagrun.kernel.decide.classify import classify
+from dagrun.kernel.model.outcome import ErrorKind
 from dagrun.sources.network import guarded_transport, network_rules
 from dagrun.sources.network.answers import ServerAnswer
 from dagrun.sources.network.guarded_transport import NotAllowed

@@ -20,8 +20,8 @@ import pytest
 import dagrun
 from calls import make_call
 from dagrun import Artifact, Plan, Status, Step, ToolError
-from dagrun.decide.classify import classify
-from dagrun.model.outcome import ErrorKind
+from dagrun.kernel.decide.classify import classify
+from dagrun.kernel.model.outcome import ErrorKind
 from dagrun_tools.files import confined_files, file_tools
 from dagrun_tools.files.confined_files import OutsideRoot
 from dagrun_tools.files.file_tools import FileRules, read_file, write_file

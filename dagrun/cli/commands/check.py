@@ -13,10 +13,10 @@ from dagrun.errors import PlanRefused, Problem
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dagrun.checks.flow.flow_table import FlowTable
-    from dagrun.model.plan import Plan
-    from dagrun.model.policy import Policy
-    from dagrun.model.toolbox import Toolbox
+    from dagrun.kernel.checks.flow.flow_table import FlowTable
+    from dagrun.kernel.model.plan import Plan
+    from dagrun.kernel.model.policy import Policy
+    from dagrun.kernel.model.toolbox import Toolbox
 
     Questions = Mapping[str, tuple[str, ...]]
 
@@ -72,12 +72,12 @@ def _check_plan(
     shows_flow: bool,
     as_json: bool,
 ) -> None:
-    from dagrun.checks.check_plan import find_problems
-    from dagrun.checks.open_questions import open_questions, question_problems
-    from dagrun.checks.shape_advice import shape_advice
+    from dagrun.advice.open_questions import open_questions, question_problems
+    from dagrun.advice.shape_advice import shape_advice
     from dagrun.cli.setup.plans import load_plan, read_inputs
     from dagrun.cli.setup.secrets import names_of_secrets
     from dagrun.cli.setup.tool_modules import load_toolbox
+    from dagrun.kernel.checks.check_plan import find_problems
 
     input_values = read_inputs(inputs) if inputs else None
     policy = configuration.limits().policy
@@ -107,9 +107,9 @@ def _check_plan(
 
 def _flow_table(plan: Plan, toolbox: Toolbox, policy: Policy, **facts: Any) -> FlowTable | None:
     """Return the table of the trust boundary; `None` if the plan has problems of other kinds."""
-    from dagrun.checks.check_plan import find_problems
-    from dagrun.checks.flow.flow_table import flow_table
-    from dagrun.model.flow.boundary import Flow
+    from dagrun.kernel.checks.check_plan import find_problems
+    from dagrun.kernel.checks.flow.flow_table import flow_table
+    from dagrun.kernel.model.flow.boundary import Flow
 
     _, checked = find_problems(plan, toolbox, policy.model_copy(update={"flow": None}), **facts)
     return None if checked is None else flow_table(checked, policy.flow or Flow())
@@ -140,7 +140,7 @@ def _as_dict(
 
 
 def _tell(data: Data, plan: str, steps: int, advice: tuple[Problem, ...], questions: Questions) -> None:
-    from dagrun.checks.open_questions import question_text
+    from dagrun.advice.open_questions import question_text
     from dagrun.observe.line_breaks import wrap_words
 
     count = f"{len(advice)} piece{'s' * (len(advice) != 1)} of advice" if advice else "nothing to say"

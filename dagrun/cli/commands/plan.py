@@ -11,8 +11,8 @@ from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, data_output
 from dagrun.cli.terminal.user_errors import BadInput
 
 if TYPE_CHECKING:
-    from dagrun.checks.checked_plan import CheckedPlan
     from dagrun.cli.jobs.draft_plan import PlanDraft
+    from dagrun.kernel.checks.checked_plan import CheckedPlan
 
 _GOAL: Final = "(the goal, in words)"  # in a prompt without one
 

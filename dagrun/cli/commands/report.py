@@ -104,7 +104,7 @@ def _name(view: RunView, form: str | None) -> str:
 
 def _view(source: str, flags: dict[str, Any]) -> tuple[RunView, str]:
     """Return the view of *source*, and the fault of its record; empty if there is none."""
-    from dagrun.model.redaction.redactor import Redactor
+    from dagrun.kernel.model.redaction.redactor import Redactor
     from dagrun.observe.view.document import view_of
     from dagrun.observe.view.steps import shortened, without
 

@@ -10,7 +10,7 @@ from dagrun.cli.table_command import command
 from dagrun.cli.terminal.text import Data, data_output
 
 if TYPE_CHECKING:
-    from dagrun.checks.checked_plan import CheckedPlan
+    from dagrun.kernel.checks.checked_plan import CheckedPlan
 
 
 @command("run")
@@ -49,10 +49,10 @@ def run(*, plan: str, inputs: tuple[str, ...], **flags: Any) -> int:
 
 
 def _check(plan: str, inputs: dict[str, Any], configuration: Configuration) -> CheckedPlan:
-    from dagrun.checks.check_plan import check_plan
     from dagrun.cli.setup.plans import load_plan
     from dagrun.cli.setup.secrets import secrets_of
     from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
+    from dagrun.kernel.checks.check_plan import check_plan
 
     limits = configuration.limits()
     toolbox = load_toolbox(configuration)

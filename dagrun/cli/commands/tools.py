@@ -13,7 +13,7 @@ from dagrun.cli.terminal.user_errors import BadInput
 
 if TYPE_CHECKING:
     from dagrun.errors import Problem
-    from dagrun.model.toolbox import AnyTool, Toolbox
+    from dagrun.kernel.model.toolbox import AnyTool, Toolbox
 
 
 @command("tools")
@@ -54,7 +54,7 @@ def tools(*, names: tuple[str, ...], check: bool, ignored: tuple[str, ...], as_j
 
 
 def _check(chosen: Sequence[AnyTool], ignored: Sequence[str], data: Data, *, as_json: bool) -> int:
-    from dagrun.checks.tool_advice import check_tools
+    from dagrun.advice.tool_advice import check_tools
     from dagrun.problem_texts import MENDS
 
     if unknown := [code for code in ignored if code not in MENDS]:
@@ -116,8 +116,8 @@ def _schema(kind: str, flags: Mapping[str, Any]) -> Mapping[str, Any]:
 
             return case_schema()
         case "events":
-            from dagrun.model.event import event_types
-            from dagrun.model.redaction.event_json import events_schema
+            from dagrun.kernel.model.event import event_types
+            from dagrun.kernel.model.redaction.event_json import events_schema
 
             return events_schema(event_types)
         case _:

@@ -11,7 +11,7 @@ from dagrun.cli.setup.setting_fields import Mode
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import MissingExtra
-from dagrun.runtime.result import RunResult
+from dagrun.kernel.runtime.result import RunResult
 
 Figures: TypeAlias = dict[Mode, list[RunResult]]
 

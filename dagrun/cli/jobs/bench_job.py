@@ -9,8 +9,6 @@ from typing import Any, Final, get_args
 
 import click
 
-from dagrun.checks.check_plan import check_plan
-from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli.jobs.bench_figures import Figures, as_dict, check_suffix, draw, table
 from dagrun.cli.jobs.execute import execute
 from dagrun.cli.jobs.job import Job, Reporting
@@ -21,10 +19,12 @@ from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
 from dagrun.cli.terminal.text import Data, is_drawable
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.model.effect import Effect
-from dagrun.model.outcome import Status
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.checks.checked_plan import CheckedPlan
+from dagrun.kernel.model.effect import Effect
+from dagrun.kernel.model.outcome import Status
+from dagrun.kernel.runtime.result import RunResult
 from dagrun.observe.progress import summarise
-from dagrun.runtime.result import RunResult
 
 MODES: Final[tuple[Mode, ...]] = ("sequential", "waves", "parallel")
 assert set(MODES) == set(get_args(Mode))

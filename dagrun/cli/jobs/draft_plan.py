@@ -12,20 +12,20 @@ import anyio
 
 from dagrun.api import draft
 from dagrun.api.preloading import OWN_LOOP
-from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli.jobs.execute import unwrapped
 from dagrun.cli.jobs.job import Goal
 from dagrun.cli.terminal import signals as interrupts
 from dagrun.cli.terminal.display import Display, make_display
 from dagrun.cli.terminal.signals import Interrupts
-from dagrun.model.event import DraftEnded, Event, PlannerCalled, Spliced, StepSettled
-from dagrun.model.outcome import Status
-from dagrun.model.patch import Add
-from dagrun.model.plan import Step
-from dagrun.model.planner import Brief, Planner, RevisedBy, rungs_of
-from dagrun.model.usage import ModelUse
+from dagrun.kernel.checks.checked_plan import CheckedPlan
+from dagrun.kernel.model.event import DraftEnded, Event, PlannerCalled, Spliced, StepSettled
+from dagrun.kernel.model.outcome import Status
+from dagrun.kernel.model.patch import Add
+from dagrun.kernel.model.plan import Step
+from dagrun.kernel.model.planner import Brief, Planner, RevisedBy, rungs_of
+from dagrun.kernel.model.usage import ModelUse
+from dagrun.kernel.runtime.backend import loop_options
 from dagrun.planners.fallback_chain import FallbackChain
-from dagrun.runtime.backend import loop_options
 
 # These events are not shown: without a run, a refused draft does not end the planning, and no step is cancelled.
 _NOT_SHOWN: Final = (DraftEnded, Spliced, StepSettled)

@@ -17,7 +17,6 @@ from anyio.abc import TaskGroup
 
 from dagrun.api import resume, retry, start
 from dagrun.api.preloading import OWN_LOOP
-from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli.jobs.job import Goal, Job, OnEvent, Reporting, ResumeOrRetry
 from dagrun.cli.jobs.recording import unusable
 from dagrun.cli.setup.secrets import record_key
@@ -28,11 +27,12 @@ from dagrun.cli.terminal.signals import Interrupts
 from dagrun.cli.terminal.text import terminal_of
 from dagrun.cli.terminal.user_errors import REFUSED, BadInput
 from dagrun.errors import DagrunError, JournalFailed, RunFailed
-from dagrun.model.event import Event
-from dagrun.model.outcome import State, Status
-from dagrun.model.question import Approver
-from dagrun.runtime.result import RunResult
-from dagrun.runtime.run import Run
+from dagrun.kernel.checks.checked_plan import CheckedPlan
+from dagrun.kernel.model.event import Event
+from dagrun.kernel.model.outcome import State, Status
+from dagrun.kernel.model.question import Approver
+from dagrun.kernel.runtime.result import RunResult
+from dagrun.kernel.runtime.run import Run
 
 if TYPE_CHECKING:
     from dagrun.cli.jobs.page_server import PageServer

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import click
 
-from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli.jobs.draft_plan import PlanDraft
 from dagrun.cli.jobs.job import Goal
 from dagrun.cli.jobs.one_run import log_level
@@ -22,6 +21,7 @@ from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
 from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, bounded, coloured, printable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import PlanRefused, RunFailed
+from dagrun.kernel.checks.checked_plan import CheckedPlan
 from dagrun.observe.progress import spending_words
 
 MAX_BYTES: Final = 100_000  # of a goal

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli.jobs.recording import Recording
-from dagrun.model.critic import Critic
-from dagrun.model.event import Event
-from dagrun.model.planner import Planner
-from dagrun.model.policy import Policy
-from dagrun.model.question import Approver
-from dagrun.model.redaction.redactor import Redactor
-from dagrun.model.secrets.secret import NO_SECRETS, Secrets
-from dagrun.model.toolbox import Toolbox
-from dagrun.model.tracing import Traces
-from dagrun.runtime.result import RunResult
+from dagrun.kernel.checks.checked_plan import CheckedPlan
+from dagrun.kernel.model.critic import Critic
+from dagrun.kernel.model.event import Event
+from dagrun.kernel.model.planner import Planner
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.question import Approver
+from dagrun.kernel.model.redaction.redactor import Redactor
+from dagrun.kernel.model.secrets.secret import NO_SECRETS, Secrets
+from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.model.tracing import Traces
+from dagrun.kernel.runtime.result import RunResult
 
 if TYPE_CHECKING:
     from dagrun.api.replaying import Replayed

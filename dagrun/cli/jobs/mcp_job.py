@@ -12,8 +12,6 @@ from typing import Any, Final
 import anyio
 import click
 
-from dagrun.checks.check_plan import check_plan
-from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.cli.jobs.execute import unwrapped
 from dagrun.cli.jobs.page_server import LOOPBACK, bound_socket, quiet_server
 from dagrun.cli.jobs.recording import typed_arguments
@@ -26,7 +24,9 @@ from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox, loop_of
 from dagrun.cli.terminal.signals import Interrupts, exit_hard, next_in_loop
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import PlanRefused, shorten
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.checks.checked_plan import CheckedPlan
+from dagrun.kernel.model.toolbox import AnyTool
 from dagrun.serve.guard import KnownOnly
 from dagrun.serve.mcp.plan_inputs import tools_of, unasked
 from dagrun.serve.mcp.plan_server import PlanServer, plan_server

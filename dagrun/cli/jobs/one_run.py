@@ -18,10 +18,10 @@ from dagrun.cli.setup.plans import plan_text
 from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, Data, coloured, columns_of, is_ascii, printable, to_json
 from dagrun.cli.terminal.user_errors import BadInput, problem_lines
 from dagrun.errors import first_lines
-from dagrun.model.outcome import State, Status
-from dagrun.model.value import decode_or_reason
+from dagrun.kernel.model.outcome import State, Status
+from dagrun.kernel.model.value import decode_or_reason
+from dagrun.kernel.runtime.result import RunResult
 from dagrun.observe.progress import summarise, warnings_of
-from dagrun.runtime.result import RunResult
 
 if TYPE_CHECKING:
     from dagrun.cli.jobs.page_server import PageServer

@@ -21,10 +21,10 @@ from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.tool_modules import load_toolbox
 from dagrun.cli.terminal.text import SCHEMA_VERSION, Data
 from dagrun.errors import CannotPlan, PlanRefused, RunFailed
+from dagrun.kernel.model.outcome import ErrorKind, State, TriggerKind
+from dagrun.kernel.model.plan import Step
+from dagrun.kernel.model.planner import Brief, Planner, RevisedBy, StepView, Trigger
 from dagrun.llm.language_model import Reply, Request, Usage
-from dagrun.model.outcome import ErrorKind, State, TriggerKind
-from dagrun.model.plan import Step
-from dagrun.model.planner import Brief, Planner, RevisedBy, StepView, Trigger
 from dagrun.planners.model_planner import ModelPlanner
 from dagrun.planners.prompt_texts import TEXTS, Wording
 from dagrun.planners.prompts import Kind, Prompt

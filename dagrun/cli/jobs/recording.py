@@ -15,9 +15,9 @@ from dagrun.cli.records.run_records import check_new_id, open_records
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import JournalFailed
-from dagrun.model.journal import Journal
-from dagrun.model.question import Question
-from dagrun.model.toolbox import Toolbox
+from dagrun.kernel.model.journal import Journal
+from dagrun.kernel.model.question import Question
+from dagrun.kernel.model.toolbox import Toolbox
 
 DAY = 86_400.0
 

@@ -23,8 +23,8 @@ from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox, names_t
 from dagrun.cli.terminal.text import data_output
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.journal.base import without_password
-from dagrun.model.policy import Policy
-from dagrun.model.toolbox import Toolbox
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.toolbox import Toolbox
 
 
 class ResumeCommand:

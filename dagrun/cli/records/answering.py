@@ -11,7 +11,6 @@ import anyio
 import click
 
 from dagrun.api.replaying import Replayed
-from dagrun.api.submitting import leave_answer
 from dagrun.cli.records.next_steps import answer_command, waits_for
 from dagrun.cli.records.queued_runs import open_row
 from dagrun.cli.records.record_place import wait
@@ -22,11 +21,12 @@ from dagrun.cli.terminal.ask_person import login, make_approver
 from dagrun.cli.terminal.display import Display
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, data_output, printable, terminal_of
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.decide.questions import fault_of
 from dagrun.errors import AnswerRefused, shorten, visible
-from dagrun.model.journal import Held
-from dagrun.model.question import Answer, Asked, Choice, Question
+from dagrun.kernel.decide.questions import fault_of
+from dagrun.kernel.model.journal import Held
+from dagrun.kernel.model.question import Answer, Asked, Choice, Question
 from dagrun.observe.question_text import BadAnswer, lay_out, read_value
+from dagrun.workers.submitting import leave_answer
 
 _VALUES: Final = (Asked.INPUT, Asked.EFFECT)
 NOT_ANSWERED: Final = 130

@@ -9,7 +9,6 @@ import anyio
 import click
 
 from dagrun.api.replaying import Replayed
-from dagrun.api.submitting import cancel, held_run
 from dagrun.cli.records.queued_runs import open_row
 from dagrun.cli.records.record_place import wait
 from dagrun.cli.records.resume_command import command_again, label, quoted
@@ -20,10 +19,11 @@ from dagrun.cli.terminal.text import SCHEMA_VERSION, data_output, printable
 from dagrun.cli.terminal.user_errors import FAILED, BadInput
 from dagrun.errors import shorten
 from dagrun.journal.following import RecordFollower
-from dagrun.model.codec.event_codec import decode
-from dagrun.model.event import AttemptEnded, Event, Reviewed, RunEnded, RunStopping, RunSuspended, StepSettled
-from dagrun.model.question import ControlMessage
-from dagrun.model.toolbox import hint
+from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.event import AttemptEnded, Event, Reviewed, RunEnded, RunStopping, RunSuspended, StepSettled
+from dagrun.kernel.model.question import ControlMessage
+from dagrun.kernel.model.toolbox import hint
+from dagrun.workers.submitting import cancel, held_run
 
 Order = Literal["cancel", "suspend"]
 

@@ -21,7 +21,7 @@ from dagrun.journal.private_folders import keep_private
 
 if TYPE_CHECKING:
     from dagrun.journal.queue import QueuedRun, QueueStatus
-    from dagrun.model.journal import Held, Line
+    from dagrun.kernel.model.journal import Held, Line
 
 _AT_A_TIME: Final = 100  # records that are read while others are shown
 _DEFAULT: Final = "default"

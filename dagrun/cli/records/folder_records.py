@@ -15,12 +15,12 @@ from dagrun.cli.setup.trust import state_folder
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import DagrunError, JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
 from dagrun.journal.private_folders import keep_private
-from dagrun.model.journal import Held
+from dagrun.kernel.model.journal import Held
 
 if TYPE_CHECKING:
     from dagrun.journal.queue import QueuedRun, QueueStatus
     from dagrun.journal.sqlite.journal import SQLiteJournal
-    from dagrun.model.journal import Line
+    from dagrun.kernel.model.journal import Line
 
 _BUSY_SECONDS: Final = 5.0  # how long to wait for a database that another process has locked
 

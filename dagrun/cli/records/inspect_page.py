@@ -14,10 +14,10 @@ from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, columns_of, is_ascii, printable, to_json
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten, visible
-from dagrun.graph.figures import RunFigures
-from dagrun.model.redaction.redactor import Redactor
-from dagrun.model.toolbox import hint
-from dagrun.model.value import Stored, Unavailable, decode
+from dagrun.kernel.graph.figures import RunFigures
+from dagrun.kernel.model.redaction.redactor import Redactor
+from dagrun.kernel.model.toolbox import hint
+from dagrun.kernel.model.value import Stored, Unavailable, decode
 from dagrun.observe.line_breaks import wrap_words
 from dagrun.observe.narrative import Entry, RecordedAnswer, answers, chronicle
 from dagrun.observe.progress import spending_words
@@ -156,7 +156,7 @@ def _boundary(past: Replayed, step: str) -> dict[str, Any]:
     """Return the sources of a step, and the reasons why its calls need approval; nothing without a boundary."""
     if past.opening.policy.flow is None:
         return {}
-    from dagrun.graph.patches.flow_after import sources_of
+    from dagrun.kernel.graph.patches.flow_after import sources_of
 
     plan, shown = past.graph.nodes[step].plan, past.graph.plan.redactor
     crossings = [ask.crossing for ask in (*plan.asks, *plan.fallback_asks) if ask.crossing is not None]

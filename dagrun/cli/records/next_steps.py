@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from dagrun.cli.records.resume_command import command_again, quoted
 from dagrun.errors import shorten, visible
-from dagrun.model.event import Event, QuestionAnswered, QuestionAsked, RunEnded, RunSuspended
-from dagrun.model.outcome import State, Status
-from dagrun.model.question import Asked, Question
-from dagrun.model.toolbox import Toolbox
-from dagrun.runtime.result import RunResult
+from dagrun.kernel.model.event import Event, QuestionAnswered, QuestionAsked, RunEnded, RunSuspended
+from dagrun.kernel.model.outcome import State, Status
+from dagrun.kernel.model.question import Asked, Question
+from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.runtime.result import RunResult
 
 _MAX_QUESTIONS: Final = 20
 _BY_VALUE: Final = (Asked.INPUT, Asked.EFFECT)

@@ -124,9 +124,9 @@ def put_back(run: str, flags: Mapping[str, Any]) -> None:
     Raises:
         BadInput: It was not submitted, or is neither stuck nor waiting.
     """
-    from dagrun.api.submitting import requeue
     from dagrun.cli.records.record_place import wait
     from dagrun.errors import RunNotFound
+    from dagrun.workers.submitting import requeue
 
     records = open_shared_records(configure(flags))
     run_id = records.find(run)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from dagrun.journal.postgres.journal import PostgresJournal
     from dagrun.journal.queue import QueuedRun, QueueStatus
     from dagrun.journal.sqlite.journal import SQLiteJournal
-    from dagrun.model.event import Event
-    from dagrun.model.journal import Held, Line
+    from dagrun.kernel.model.event import Event
+    from dagrun.kernel.model.journal import Held, Line
 
 LAST: Final = "last"  # names the run of this project that was written to last
 _MAX_NAMED: Final = 10
@@ -187,7 +187,7 @@ class Records(ABC):
         from dagrun.api.replaying import replayed
         from dagrun.features.redacted_records.records import shown_events
         from dagrun.journal.hash_chain import verify
-        from dagrun.model.codec.event_codec import events_of
+        from dagrun.kernel.model.codec.event_codec import events_of
 
         lines, _ = verify(run_id, wait(lambda: self.journal.rows_after(run_id, 0)))
         good = [line for line in lines if line.seq < damage.seq]
@@ -202,7 +202,7 @@ class Records(ABC):
         unseal: Callable[[str], bytes] | None = None,
     ) -> Replayed:
         from dagrun.api.replaying import replayed
-        from dagrun.model.codec.event_codec import events_of
+        from dagrun.kernel.model.codec.event_codec import events_of
 
         lines = self.lines(run_id)
         if not lines:
@@ -218,6 +218,6 @@ def wait(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def _near(text: str, names: list[str]) -> str:
-    from dagrun.model.toolbox import hint
+    from dagrun.kernel.model.toolbox import hint
 
     return hint(text, names)

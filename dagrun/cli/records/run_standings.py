@@ -20,7 +20,7 @@ from dagrun.observe.run_summary import summary_of
 if TYPE_CHECKING:
     from dagrun.cli.records.record_place import Records
     from dagrun.journal.queue import QueuedRun
-    from dagrun.model.journal import Held, Line
+    from dagrun.kernel.model.journal import Held, Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _counted(held: Held, lines: Sequence[Line]) -> Known:
 
 def _replayed(held: Held, lines: Sequence[Line]) -> Known:
     from dagrun.api.replaying import replayed
-    from dagrun.model.codec.event_codec import events_of
+    from dagrun.kernel.model.codec.event_codec import events_of
 
     replayed(held.run_id, events_of(held.run_id, lines))
     return _counted(held, lines)

@@ -31,9 +31,9 @@ from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.toml_files import check_fields, read_toml
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
-from dagrun.model.secrets.secret import AnySecret, Secrets
-from dagrun.model.toolbox import Toolbox, hint
-from dagrun.runtime.backend import loop_options
+from dagrun.kernel.model.secrets.secret import AnySecret, Secrets
+from dagrun.kernel.model.toolbox import Toolbox, hint
+from dagrun.kernel.runtime.backend import loop_options
 
 if TYPE_CHECKING:
     from dagrun.sources.mcp import McpTools

@@ -12,12 +12,12 @@ from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.toml_files import check_fields
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
-from dagrun.model.effect import Effect
+from dagrun.kernel.model.effect import Effect
 from dagrun.sources.network.network_rules import NetworkRules
 
 if TYPE_CHECKING:
-    from dagrun.model.secrets.secret import Secrets
-    from dagrun.model.toolbox import Toolbox
+    from dagrun.kernel.model.secrets.secret import Secrets
+    from dagrun.kernel.model.toolbox import Toolbox
 
 
 Patterns = Annotated[tuple[str, ...], Field(min_length=1)]
@@ -93,7 +93,7 @@ def _auth(configuration: Configuration, service: str, secret: str | Mapping[str,
     if secret is None:
         return None
 
-    from dagrun.model.secrets.secret import Secrets
+    from dagrun.kernel.model.secrets.secret import Secrets
     from dagrun.sources.openapi.credentials import ANY_SCHEME
 
     named = {ANY_SCHEME: secret} if isinstance(secret, str) else dict(secret)

@@ -15,9 +15,9 @@ from dagrun.cli.setup.settings import ANTHROPIC, PROVIDERS, Configuration, names
 from dagrun.cli.setup.tool_modules import look_in
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
-from dagrun.model.critic import Critic
-from dagrun.model.planner import Planner
-from dagrun.model.toolbox import hint, import_target
+from dagrun.kernel.model.critic import Critic
+from dagrun.kernel.model.planner import Planner
+from dagrun.kernel.model.toolbox import hint, import_target
 
 if TYPE_CHECKING:
     from dagrun.llm.language_model import LanguageModel

@@ -14,7 +14,7 @@ from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.terminal.text import SECRETS
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
-from dagrun.model.secrets.secret import MAX_LENGTH, AnySecret, Secrets, env
+from dagrun.kernel.model.secrets.secret import MAX_LENGTH, AnySecret, Secrets, env
 
 RECORD_KEY: Final = "DAGRUN_RECORD_KEY"
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Check: TypeAlias = Callable[[Any], Iterator[tuple[str, str]]]
 
 # The form of a secret in settings. A path may be anything; but what follows "env:" must be the name of a variable, as a
-# user may write the value of the secret there by mistake. The name is as in `dagrun.model.secrets.secret`, which would
-# load pydantic; a test compares them.
+# user may write the value of the secret there by mistake. The name is as in `dagrun.kernel.model.secrets.secret`, which
+# would load pydantic; a test compares them.
 NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_-]{0,63}"
 _SECRET: Final = re.compile(rf"{NAME_PATTERN}(=env:[A-Za-z_][A-Za-z0-9_]{{0,199}}|=file:.{{1,1000}})?", re.ASCII)
 
@@ -289,7 +289,7 @@ def checked(given: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 def _named_like(name: str) -> str:
     from dagrun.errors import shorten
-    from dagrun.model.toolbox import hint
+    from dagrun.kernel.model.toolbox import hint
 
     return f"{shorten(name, 100)}{hint(name, SETTINGS)}"
 

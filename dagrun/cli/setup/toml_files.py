@@ -76,7 +76,7 @@ def fault_lines(error: ValidationError, source: str, model: type[BaseModel] | No
 def _sentence(model: type[BaseModel] | None, place: tuple[int | str, ...], kind: str, message: str) -> str:
     name = shorten(".".join(map(str, place)), 100)
     if kind == "extra_forbidden":
-        from dagrun.model.toolbox import hint
+        from dagrun.kernel.model.toolbox import hint
 
         return f"unknown field {name}{hint(str(place[-1]), _fields_at(model, place[:-1]))}"
     if kind == "tuple_type":  # users write a list where the model has a tuple

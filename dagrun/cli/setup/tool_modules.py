@@ -18,7 +18,7 @@ from dagrun.cli.setup.settings import Configuration, Limits
 from dagrun.cli.setup.toml_files import fault_lines
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
-from dagrun.model.toolbox import Toolbox, hint, import_target
+from dagrun.kernel.model.toolbox import Toolbox, hint, import_target
 
 _NO_TOOLS = (
     'name the tools that the plan may call: --tools MODULE, DAGRUN_TOOLS=MODULE,… or tools = ["MODULE"] in dagrun.toml;'
@@ -254,7 +254,7 @@ def loop_of(toolbox: Toolbox) -> dict[str, object]:
 
     The run closes that loop at its end.
     """
-    from dagrun.runtime.backend import loop_options
+    from dagrun.kernel.runtime.backend import loop_options
 
     connections = toolbox.connections if isinstance(toolbox, ConnectedToolbox) else ()
     if not connections:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dagrun.cli.terminal.text import columns
 from dagrun.errors import shorten
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.toolbox import AnyTool
 
 _PIN: Final = 12  # digits of a pin in a table
 _LIMIT: Final = 400  # characters of the description of an argument

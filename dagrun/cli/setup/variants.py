@@ -15,8 +15,8 @@ from dagrun.cli.setup.toml_files import check_fields, read_toml
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
 from dagrun.evaluate.comparison.variants import RunVariant
-from dagrun.model.policy import Policy
-from dagrun.model.toolbox import hint
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.toolbox import hint
 
 Made = TypeVar("Made")
 

@@ -17,7 +17,7 @@ import anyio
 
 from dagrun.cli.terminal.text import SECRETS, is_drawable
 from dagrun.errors import shorten
-from dagrun.model.event import (
+from dagrun.kernel.model.event import (
     AttemptEnded,
     AttemptStarted,
     Event,

@@ -9,14 +9,14 @@ from typing import Any, Final, Self
 
 from dagrun.cli.terminal.text import Data
 from dagrun.errors import Problem
-from dagrun.model.critic import Verdict
-from dagrun.model.event import Event, Gap
-from dagrun.model.outcome import Decision, Failure, Outcome
-from dagrun.model.patch import Add, Consequence, Drop, Replace, Rewire, edit_as_dict
-from dagrun.model.planner import Trigger
-from dagrun.model.question import Answer, Question
-from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Redactor
-from dagrun.model.value import Unavailable, decode, decode_or_reason
+from dagrun.kernel.model.critic import Verdict
+from dagrun.kernel.model.event import Event, Gap
+from dagrun.kernel.model.outcome import Decision, Failure, Outcome
+from dagrun.kernel.model.patch import Add, Consequence, Drop, Replace, Rewire, edit_as_dict
+from dagrun.kernel.model.planner import Trigger
+from dagrun.kernel.model.question import Answer, Question
+from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR, Redactor
+from dagrun.kernel.model.value import Unavailable, decode, decode_or_reason
 
 
 def as_dict(event: Event, *, with_values: bool = True) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Final
 
-from dagrun.checks.flow.flow_table import FlowRow, FlowTable
 from dagrun.cli.terminal.text import bounded, columns
 from dagrun.errors import visible
+from dagrun.kernel.checks.flow.flow_table import FlowRow, FlowTable
 
 _HEAD: Final = ("step", "argument", "made of", "way", "verdict")
 _MAX_ROWS: Final = 200

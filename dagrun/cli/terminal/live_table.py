@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from dagrun.model.outcome import State, Status
+from dagrun.kernel.model.outcome import State, Status
 from dagrun.observe.progress import ProgressTable, Row, spending_words
 from dagrun.plans.drawing import SYMBOLS
 

@@ -16,7 +16,7 @@ import click
 from dagrun.errors import visible
 
 if TYPE_CHECKING:
-    from dagrun.model.secrets.secret import Secrets
+    from dagrun.kernel.model.secrets.secret import Secrets
 
 
 SCHEMA_VERSION: Final = 1  # the version of all JSON that is printed
@@ -118,8 +118,8 @@ class _HiddenSecrets:
 
     def clean(self, text: str) -> str:
         """Return *text*, which a tool has printed or logged, without the secrets and whatever looks like one."""
-        from dagrun.model.redaction.redactor import Redactor
-        from dagrun.model.secrets.secret import NO_SECRETS
+        from dagrun.kernel.model.redaction.redactor import Redactor
+        from dagrun.kernel.model.secrets.secret import NO_SECRETS
 
         return Redactor(self.secrets or NO_SECRETS).text(text)
 

@@ -12,12 +12,12 @@ from pydantic_core import ErrorDetails
 
 from dagrun.errors import CasesRefused, PlanRefused, shorten
 from dagrun.evaluate.cases.failures import FAILURE_NAMES, is_failure
-from dagrun.model.critic import Result
-from dagrun.model.outcome import State
-from dagrun.model.question import Asked, Choice
-from dagrun.model.reference import path_text
-from dagrun.model.toolbox import hint
-from dagrun.model.value import describe
+from dagrun.kernel.model.critic import Result
+from dagrun.kernel.model.outcome import State
+from dagrun.kernel.model.question import Asked, Choice
+from dagrun.kernel.model.reference import path_text
+from dagrun.kernel.model.toolbox import hint
+from dagrun.kernel.model.value import describe
 from dagrun.plans.json_reader import take_out_marks
 from dagrun.plans.plan_fields import EXPECTED
 from dagrun.plans.yaml_reader import parse_yaml

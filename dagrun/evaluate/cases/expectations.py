@@ -24,11 +24,11 @@ from dagrun.evaluate.cases.matching import differences, fits, shown
 from dagrun.evaluate.cases.stand_in_world import StandInCall
 from dagrun.evaluate.cases.trial import CaseRun, Deadlocked, end_of
 from dagrun.evaluate.plan_shape import plain_plan
-from dagrun.model.outcome import Outcome, State
-from dagrun.model.plan import Plan, Step
-from dagrun.model.value import encode, to_json
-from dagrun.runtime.plugin_calls import PluginFailed, call_plugin
-from dagrun.runtime.result import RunResult
+from dagrun.kernel.model.outcome import Outcome, State
+from dagrun.kernel.model.plan import Plan, Step
+from dagrun.kernel.model.value import encode, to_json
+from dagrun.kernel.runtime.plugin_calls import PluginFailed, call_plugin
+from dagrun.kernel.runtime.result import RunResult
 from dagrun.sources.foreign_schema import read_schema
 from dagrun.sources.schema_check import SchemaRules
 

@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from dagrun.decide.classify import classify
 from dagrun.errors import ToolError
-from dagrun.model.executor import CallFailed, WorkerDied
-from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.decide.classify import classify
+from dagrun.kernel.model.executor import CallFailed, WorkerDied
+from dagrun.kernel.model.outcome import ErrorKind, Failure
+from dagrun.kernel.model.toolbox import AnyTool
 
 
 class HttpStatusError(Exception):

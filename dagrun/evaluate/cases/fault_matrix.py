@@ -19,12 +19,12 @@ from dagrun.errors import ValueRefused
 from dagrun.evaluate.cases.case_file import Act
 from dagrun.evaluate.cases.stand_in_world import Bend, StandInCall
 from dagrun.evaluate.cases.trial import CaseRun
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.model.effect import Effect
-from dagrun.model.event import QuestionAsked
-from dagrun.model.outcome import State, Status
-from dagrun.model.question import Asked
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.effect import Effect
+from dagrun.kernel.model.event import QuestionAsked
+from dagrun.kernel.model.outcome import State, Status
+from dagrun.kernel.model.question import Asked
 
 _LATE: Final = 1_000.0  # seconds longer than a call should take
 _LATER: Final = 1e-6  # seconds, for sums of floats

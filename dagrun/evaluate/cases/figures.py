@@ -10,9 +10,9 @@ from typing import Any, Final
 from dagrun.evaluate.cases.case_file import Bound, Case
 from dagrun.evaluate.cases.trial import CaseRun
 from dagrun.evaluate.intervals import Interval, quantile, rate_interval
-from dagrun.model.event import AttemptEnded
-from dagrun.model.outcome import State
-from dagrun.model.toolbox import hint
+from dagrun.kernel.model.event import AttemptEnded
+from dagrun.kernel.model.outcome import State
+from dagrun.kernel.model.toolbox import hint
 
 
 @dataclass(frozen=True, slots=True)

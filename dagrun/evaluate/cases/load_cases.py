@@ -21,12 +21,12 @@ from dagrun.evaluate.cases.figures import unknown_figures
 from dagrun.evaluate.cases.planner_replies import PlayedPlanner
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, must_fit, scripts_of, unknown_arguments
 from dagrun.evaluate.cases.trial import TrialSettings
-from dagrun.model.effect import Effect
-from dagrun.model.plan import Plan
-from dagrun.model.planner import Planner, must_be_planner
-from dagrun.model.policy import Policy
-from dagrun.model.signature import explain
-from dagrun.model.toolbox import Toolbox, import_target
+from dagrun.kernel.model.effect import Effect
+from dagrun.kernel.model.plan import Plan
+from dagrun.kernel.model.planner import Planner, must_be_planner
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.signature import explain
+from dagrun.kernel.model.toolbox import Toolbox, import_target
 from dagrun.planners.host_plans import RouterPlanner
 from dagrun.planners.route_files import read_route, read_routes
 from dagrun.plans.plan_fields import faults_of

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 
 from dagrun.errors import CannotPlan, CasesRefused
 from dagrun.evaluate.cases.case_file import FOREVER, PlannerReply
-from dagrun.model.patch import Add, Patch
-from dagrun.model.plan import Plan
-from dagrun.model.planner import Brief, RevisedBy
-from dagrun.model.signature import explain
-from dagrun.model.usage import METER
+from dagrun.kernel.model.patch import Add, Patch
+from dagrun.kernel.model.plan import Plan
+from dagrun.kernel.model.planner import Brief, RevisedBy
+from dagrun.kernel.model.signature import explain
+from dagrun.kernel.model.usage import METER
 
 
 class PlayedPlanner:

@@ -18,15 +18,15 @@ from dagrun.errors import ToolError, ValueRefused, shorten
 from dagrun.evaluate.cases.case_file import FOREVER, Act, Case, ReconcileReply, Review
 from dagrun.evaluate.cases.failures import WRONG_TYPE, failure_of
 from dagrun.evaluate.cases.matching import differences, fits, shown
-from dagrun.model.critic import Verdict
-from dagrun.model.effect import Applied
-from dagrun.model.executor import CallFailed
-from dagrun.model.outcome import Outcome
-from dagrun.model.plan import Step
-from dagrun.model.signature import explain
-from dagrun.model.tool import make_tool
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import COMPOSE, AnyTool, Toolbox, hint
+from dagrun.kernel.model.critic import Verdict
+from dagrun.kernel.model.effect import Applied
+from dagrun.kernel.model.executor import CallFailed
+from dagrun.kernel.model.outcome import Outcome
+from dagrun.kernel.model.plan import Step
+from dagrun.kernel.model.signature import explain
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.tool_context import ToolContext
+from dagrun.kernel.model.toolbox import COMPOSE, AnyTool, Toolbox, hint
 
 CONTEXT: Final = "dagrun_context"
 

@@ -17,9 +17,9 @@ from dagrun.errors import DagrunError, PlanRefused, join_lines
 from dagrun.evaluate.cases.case_file import FOREVER, Case, PersonReply
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, PlayedCritic
 from dagrun.evaluate.plan_shape import first_plan
-from dagrun.graph.budget import Budget
-from dagrun.model.critic import Critic
-from dagrun.model.event import (
+from dagrun.kernel.graph.budget import Budget
+from dagrun.kernel.model.critic import Critic
+from dagrun.kernel.model.event import (
     AttemptEnded,
     DraftEnded,
     Event,
@@ -29,12 +29,12 @@ from dagrun.model.event import (
     Reviewed,
     Spliced,
 )
-from dagrun.model.outcome import State, Status, TriggerKind
-from dagrun.model.plan import Plan
-from dagrun.model.planner import Planner
-from dagrun.model.policy import Policy
-from dagrun.model.question import Answer, Approver, Question
-from dagrun.runtime.result import RunResult
+from dagrun.kernel.model.outcome import State, Status, TriggerKind
+from dagrun.kernel.model.plan import Plan
+from dagrun.kernel.model.planner import Planner
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.question import Answer, Approver, Question
+from dagrun.kernel.runtime.result import RunResult
 from dagrun.testing.virtual_clock import VirtualClockLoop
 
 T = TypeVar("T")

@@ -20,14 +20,14 @@ from dagrun.evaluate.comparison.comparison import VariantComparison
 from dagrun.evaluate.comparison.differences import Sample
 from dagrun.evaluate.comparison.drift import repeated_calls, unused_calls, what_must_be_there
 from dagrun.evaluate.comparison.variants import RunVariant, left_of
-from dagrun.graph.budget import Budget
-from dagrun.graph.ledger import Ledger, ModelCall, Reservation
+from dagrun.kernel.graph.budget import Budget
+from dagrun.kernel.graph.ledger import Ledger, ModelCall, Reservation
+from dagrun.kernel.model.event import ModelCharged
+from dagrun.kernel.model.outcome import Status
+from dagrun.kernel.model.planner import Planner
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.usage import METER, Charge, ModelUse
 from dagrun.llm.language_model import must_be_counts
-from dagrun.model.event import ModelCharged
-from dagrun.model.outcome import Status
-from dagrun.model.planner import Planner
-from dagrun.model.policy import Policy
-from dagrun.model.usage import METER, Charge, ModelUse
 from dagrun.planners.host_plans import StaticPlanner
 from dagrun.testing.virtual_clock import run_virtual
 

@@ -12,7 +12,7 @@ from dagrun.errors import listing
 from dagrun.evaluate.cases.figures import PassRate
 from dagrun.evaluate.comparison.differences import AMOUNTS, SHARES, Pair, PairwiseResult, Sample, difference_of, verdict
 from dagrun.evaluate.intervals import CONFIDENCE
-from dagrun.model.usage import ModelUse
+from dagrun.kernel.model.usage import ModelUse
 
 SCHEMA_VERSION: Final = 1
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from dagrun.evaluate.cases.case_file import CallExpectation, Case, Expectation
 from dagrun.evaluate.cases.trial import CaseRun
-from dagrun.model.event import AttemptEnded, DraftEnded, Reviewed, Spliced
-from dagrun.model.outcome import State
-from dagrun.model.reference import compile_template
-from dagrun.runtime.result import RunResult
+from dagrun.kernel.model.event import AttemptEnded, DraftEnded, Reviewed, Spliced
+from dagrun.kernel.model.outcome import State
+from dagrun.kernel.model.reference import compile_template
+from dagrun.kernel.runtime.result import RunResult
 
 
 def unused_calls(case: Case, trial: CaseRun) -> int:

@@ -9,22 +9,22 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dagrun.checks.checked_plan import EVERY_TOOL
 from dagrun.errors import CasesRefused, ContractError, OverCeiling, short_repr
 from dagrun.evaluate.cases.case_file import Case, Expectation, PersonReply
 from dagrun.evaluate.cases.load_cases import ReadyCase, models_of
 from dagrun.evaluate.cases.stand_in_world import CaseWorld
 from dagrun.evaluate.cases.trial import CaseRun, approver_of, carry_out
-from dagrun.graph.budget import Budget, Kind
+from dagrun.kernel.checks.checked_plan import EVERY_TOOL
+from dagrun.kernel.graph.budget import Budget, Kind
+from dagrun.kernel.model.plan import Plan
+from dagrun.kernel.model.planner import Planner, must_be_planner
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.question import Answer, Approver, Asked, Question
+from dagrun.kernel.model.signature import explain
+from dagrun.kernel.model.toolbox import AnyTool, Toolbox
+from dagrun.kernel.model.value import decode_or_reason
 from dagrun.llm.http_model import HttpModel
 from dagrun.llm.language_model import LanguageModel, must_be_model
-from dagrun.model.plan import Plan
-from dagrun.model.planner import Planner, must_be_planner
-from dagrun.model.policy import Policy
-from dagrun.model.question import Answer, Approver, Asked, Question
-from dagrun.model.signature import explain
-from dagrun.model.toolbox import AnyTool, Toolbox
-from dagrun.model.value import decode_or_reason
 from dagrun.model_tools.agent_tool import agent_tool
 
 _AGENT: Final = "agent"

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, Final
 from dagrun.errors import ContractError, JournalDamaged
 from dagrun.evaluate.intervals import quantile, rate_interval
 from dagrun.evaluate.plan_shape import references_in, shape_of, tools_of
-from dagrun.model.redaction.redactor import Redactor
-from dagrun.model.secrets.secret import NO_SECRETS
+from dagrun.kernel.model.redaction.redactor import Redactor
+from dagrun.kernel.model.secrets.secret import NO_SECRETS
 from dagrun.planners.route_files import RouteFile, ValueType
 
 if TYPE_CHECKING:
-    from dagrun.model.journal import Line
+    from dagrun.kernel.model.journal import Line
 
 Json = Mapping[str, Any]
 

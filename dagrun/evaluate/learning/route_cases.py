@@ -19,10 +19,10 @@ from dagrun.evaluate.cases.trial import TrialSettings, carry_out
 from dagrun.evaluate.learning.learn_routes import PlannedRun
 from dagrun.evaluate.replay.cassette import recorded_tools
 from dagrun.evaluate.replay.recorded_case import recorded_case
-from dagrun.model.event import Event
-from dagrun.model.policy import Policy
-from dagrun.model.python_plans.plan_text import as_yaml
-from dagrun.model.toolbox import Toolbox
+from dagrun.kernel.model.event import Event
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.python_plans.plan_text import as_yaml
+from dagrun.kernel.model.toolbox import Toolbox
 from dagrun.planners.host_plans import RouterPlanner
 from dagrun.planners.route_files import RouteFile
 from dagrun.plans.json_reader import take_out_marks

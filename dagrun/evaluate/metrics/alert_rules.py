@@ -22,7 +22,7 @@ from typing import Final
 from dagrun.errors import ContractError, shorten
 from dagrun.evaluate.metrics.definitions import NAMES, RUN_METRICS, Figure
 from dagrun.evaluate.metrics.metrics import within
-from dagrun.model.toolbox import hint
+from dagrun.kernel.model.toolbox import hint
 from dagrun.observe.run_summary import RunSummary
 
 _OPS: Final[Mapping[str, Callable[[float, float], bool]]] = {

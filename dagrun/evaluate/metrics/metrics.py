@@ -15,10 +15,10 @@ from dagrun.api.replaying import replayed
 from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunNotFound, short_repr, shorten
 from dagrun.evaluate.metrics.definitions import CALL_METRICS, RUN_METRICS, Definition, Figure
 from dagrun.evaluate.plan_shape import needs_of, shape_of, tools_of
-from dagrun.graph.figures import critical_path
-from dagrun.graph.longest_paths import remaining_paths, topological_order
-from dagrun.model.codec.event_codec import events_of
-from dagrun.model.journal import Journal, Line, SupportsVersions
+from dagrun.kernel.graph.figures import critical_path
+from dagrun.kernel.graph.longest_paths import remaining_paths, topological_order
+from dagrun.kernel.model.codec.event_codec import events_of
+from dagrun.kernel.model.journal import Journal, Line, SupportsVersions
 from dagrun.observe.run_standing import fault_text
 from dagrun.observe.run_summary import Calls, RecordCount, RunSummary, count_record
 

@@ -15,7 +15,6 @@ from pydantic_core import from_json
 
 from dagrun.api.checking import toolbox_of
 from dagrun.api.engine import Engine
-from dagrun.checks.tool_contracts import recorded_toolbox
 from dagrun.errors import CannotPlan, DagrunError, ModelError, OverCeiling, PlanRefused, QuestionNotFound, ToolError
 from dagrun.evaluate.cases.stand_in_world import CONTEXT, composing_tool, stub_of
 from dagrun.evaluate.replay.order import Order
@@ -28,25 +27,26 @@ from dagrun.evaluate.replay.recorded_outcomes import (
 )
 from dagrun.features.redacted_records.sealing import Sealer
 from dagrun.journal.memory import MemoryJournal
-from dagrun.model import event as events
-from dagrun.model.codec.event_codec import events_of
-from dagrun.model.critic import Verdict
-from dagrun.model.effect import Applied
-from dagrun.model.event import Event, Opening
-from dagrun.model.executor import CallFailed, KeptResult, ToolCall
-from dagrun.model.journal import Journal, Line
-from dagrun.model.outcome import ErrorKind, Outcome, State
-from dagrun.model.patch import Patch
-from dagrun.model.plan import Step
-from dagrun.model.planner import Brief, FallbackPlanner, RevisedBy
-from dagrun.model.question import AnswerMessage, Asked, Question
-from dagrun.model.secrets.secret import KEY
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import AnyTool, Toolbox
-from dagrun.model.usage import ANSWERS, METER
-from dagrun.model.value import Unavailable, decode, encode
-from dagrun.runtime.result import RunResult
-from dagrun.runtime.run import Run
+from dagrun.kernel.checks.tool_contracts import recorded_toolbox
+from dagrun.kernel.model import event as events
+from dagrun.kernel.model.codec.event_codec import events_of
+from dagrun.kernel.model.critic import Verdict
+from dagrun.kernel.model.effect import Applied
+from dagrun.kernel.model.event import Event, Opening
+from dagrun.kernel.model.executor import CallFailed, KeptResult, ToolCall
+from dagrun.kernel.model.journal import Journal, Line
+from dagrun.kernel.model.outcome import ErrorKind, Outcome, State
+from dagrun.kernel.model.patch import Patch
+from dagrun.kernel.model.plan import Step
+from dagrun.kernel.model.planner import Brief, FallbackPlanner, RevisedBy
+from dagrun.kernel.model.question import AnswerMessage, Asked, Question
+from dagrun.kernel.model.secrets.secret import KEY
+from dagrun.kernel.model.tool_context import ToolContext
+from dagrun.kernel.model.toolbox import AnyTool, Toolbox
+from dagrun.kernel.model.usage import ANSWERS, METER
+from dagrun.kernel.model.value import Unavailable, decode, encode
+from dagrun.kernel.runtime.result import RunResult
+from dagrun.kernel.runtime.run import Run
 
 LATE: Final = ("it took longer", "it was told to stop")  # of a planner, which gave no answer
 _FAILED: Final = "the critic failed: "

@@ -12,8 +12,8 @@ from typing import Final
 
 import anyio
 
-from dagrun.model import event as events
-from dagrun.model.event import Event
+from dagrun.kernel.model import event as events
+from dagrun.kernel.model.event import Event
 
 _PATIENCE: Final = 0.001  # seconds
 # Not followed: what changes no step, or is told together with the event that comes next.

@@ -19,18 +19,18 @@ from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
 from dagrun.evaluate.replay.cassette import LATE, is_of_person, secrets_in, was_stopped
 from dagrun.evaluate.replay.recorded_outcomes import PlayedCall, RecordedOutcomes, RecordedReply
 from dagrun.features.redacted_records.records import as_shown, redactor_of
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.model.codec.event_codec import events_of, marks_of
-from dagrun.model.event import DraftEnded, Event, Opening, RunEnded, RunStarted, RunSuspended, Spliced
-from dagrun.model.journal import Line
-from dagrun.model.outcome import ErrorKind, State, Status
-from dagrun.model.patch import Add, edit_as_dict
-from dagrun.model.question import Asked
-from dagrun.model.redaction.redactor import DEFAULT_REDACTOR, Hook
-from dagrun.model.toolbox import COMPOSE
-from dagrun.model.value import Unavailable, decode, encode, to_json
-from dagrun.runtime.result import answer_of
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.codec.event_codec import events_of, marks_of
+from dagrun.kernel.model.event import DraftEnded, Event, Opening, RunEnded, RunStarted, RunSuspended, Spliced
+from dagrun.kernel.model.journal import Line
+from dagrun.kernel.model.outcome import ErrorKind, State, Status
+from dagrun.kernel.model.patch import Add, edit_as_dict
+from dagrun.kernel.model.question import Asked
+from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR, Hook
+from dagrun.kernel.model.toolbox import COMPOSE
+from dagrun.kernel.model.value import Unavailable, decode, encode, to_json
+from dagrun.kernel.runtime.result import answer_of
 
 _MAX_ANSWER: Final = 2_000  # bytes of JSON of an answer that is expected in full
 _MAX_STEPS: Final = 12  # whose states are all listed; of larger plans, only those that are worth a look

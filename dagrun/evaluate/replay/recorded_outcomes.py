@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dagrun.decide.run_status import NO_APPROVER, NO_PLAN_NOR_PLANNER, NO_PLANNER
 from dagrun.errors import Problem
-from dagrun.model import event as events
-from dagrun.model.event import Event, Opening
-from dagrun.model.outcome import ErrorKind, Outcome, Recovery, State, Status
-from dagrun.model.patch import Add
-from dagrun.model.planner import HandOn
-from dagrun.model.question import Asked, Question
-from dagrun.model.toolbox import COMPOSE
+from dagrun.kernel.decide.run_status import NO_APPROVER, NO_PLAN_NOR_PLANNER, NO_PLANNER
+from dagrun.kernel.model import event as events
+from dagrun.kernel.model.event import Event, Opening
+from dagrun.kernel.model.outcome import ErrorKind, Outcome, Recovery, State, Status
+from dagrun.kernel.model.patch import Add
+from dagrun.kernel.model.planner import HandOn
+from dagrun.kernel.model.question import Asked, Question
+from dagrun.kernel.model.toolbox import COMPOSE
 
 RECONCILED: Final = "reconcile of "
 _TAKEN_OVER: Final = "taken over from run "

@@ -10,11 +10,11 @@ from math import exp, inf, log
 from statistics import NormalDist
 from typing import Final, TypeAlias
 
-from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, ToolError, shorten
 from dagrun.evaluate.metrics.metrics import Instant, metrics
-from dagrun.model.journal import Journal
-from dagrun.model.outcome import ErrorKind, State
+from dagrun.kernel.decide.durations import Durations
+from dagrun.kernel.model.journal import Journal
+from dagrun.kernel.model.outcome import ErrorKind, State
 from dagrun.observe.run_summary import RunSummary
 
 # Takes a number between 0 and 1, both excluded, and gives the seconds that this part of the calls does not exceed.

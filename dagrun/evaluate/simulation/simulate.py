@@ -20,9 +20,6 @@ import anyio
 from dagrun.api.checking import AnyPlan, check
 from dagrun.api.engine import Engine
 from dagrun.api.running import run_on_own_loop
-from dagrun.checks.check_plan import check_plan
-from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
-from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError
 from dagrun.evaluate.simulation.call_models import (
     DurationModel,
@@ -33,12 +30,15 @@ from dagrun.evaluate.simulation.call_models import (
 )
 from dagrun.evaluate.simulation.simulated_plan import RandomSource, World, simulated
 from dagrun.evaluate.simulation.simulation import Simulation, Variant, policy_variants
-from dagrun.model.outcome import Status
-from dagrun.model.policy import Policy
-from dagrun.model.question import Asked, Question
-from dagrun.model.toolbox import AnyTool, Tools
-from dagrun.runtime.result import RunResult
-from dagrun.runtime.run_options import Inputs
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.checks.checked_plan import CheckedPlan, CheckedStep
+from dagrun.kernel.decide.durations import Durations
+from dagrun.kernel.model.outcome import Status
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.question import Asked, Question
+from dagrun.kernel.model.toolbox import AnyTool, Tools
+from dagrun.kernel.runtime.result import RunResult
+from dagrun.kernel.runtime.run_options import Inputs
 from dagrun.testing.virtual_clock import VirtualClockLoop
 
 DEFAULT_RUNS: Final = 1_000

@@ -19,8 +19,6 @@ from typing import Any, Final, TypeAlias, cast
 import anyio
 from pydantic_core import SchemaValidator, from_json
 
-from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
-from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, shorten
 from dagrun.evaluate.simulation.call_models import (
     FORMS,
@@ -31,13 +29,15 @@ from dagrun.evaluate.simulation.call_models import (
     learned_duration,
     read_duration,
 )
-from dagrun.model.condition import Condition
-from dagrun.model.contracts.sharing import Cache
-from dagrun.model.reference import Reference
-from dagrun.model.signature import Arguments, Output
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import AnyTool, hint
-from dagrun.model.value import encode
+from dagrun.kernel.checks.checked_plan import CheckedPlan, CheckedStep
+from dagrun.kernel.decide.durations import Durations
+from dagrun.kernel.model.condition import Condition
+from dagrun.kernel.model.contracts.sharing import Cache
+from dagrun.kernel.model.reference import Reference
+from dagrun.kernel.model.signature import Arguments, Output
+from dagrun.kernel.model.tool_context import ToolContext
+from dagrun.kernel.model.toolbox import AnyTool, hint
+from dagrun.kernel.model.value import encode
 
 _CONTEXT: Final = "(context)"
 _MADE_UP: Final = "simulated"

@@ -20,9 +20,9 @@ from dagrun.evaluate.intervals import (
     quantile_interval,
     rate_interval,
 )
-from dagrun.model.outcome import Status
-from dagrun.model.policy import HedgeRule, Policy
-from dagrun.model.toolbox import hint
+from dagrun.kernel.model.outcome import Status
+from dagrun.kernel.model.policy import HedgeRule, Policy
+from dagrun.kernel.model.toolbox import hint
 
 MAX_VARIANTS: Final = 64
 

@@ -15,8 +15,8 @@ from dagrun.errors import ContractError
 from dagrun.executors.processes.worker_handle import NeverBegan, WorkerHandle
 from dagrun.executors.wire.requests import CallRequest
 from dagrun.executors.wire.requests import request as request_of
-from dagrun.model.executor import CallFailed, Encoded, StillRunning, ToolCall
-from dagrun.model.outcome import ErrorKind, Failure
+from dagrun.kernel.model.executor import CallFailed, Encoded, StillRunning, ToolCall
+from dagrun.kernel.model.outcome import ErrorKind, Failure
 
 _LOG: Final = logging.getLogger(__name__)
 _CLOSE_SECONDS: Final = 5.0

@@ -16,8 +16,8 @@ from anyio.abc import Process, UNIXSocketStream
 from dagrun.executors.wire.answers import accept
 from dagrun.executors.wire.messages import MessageStream, has_begun
 from dagrun.executors.wire.requests import CallRequest, search_path
-from dagrun.model.executor import Encoded, StillRunning, ToolCall, WorkerDied
-from dagrun.runtime.backend import command_alone
+from dagrun.kernel.model.executor import Encoded, StillRunning, ToolCall, WorkerDied
+from dagrun.kernel.runtime.backend import command_alone
 
 # The program of the process. It gets the module search path of this process as an argument, and does not search its
 # working directory unless this process does. An environment variable would be inherited by every program that a tool

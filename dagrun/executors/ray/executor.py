@@ -17,10 +17,10 @@ from dagrun.executors.ray.cluster import ClusterConnection, check_address
 from dagrun.executors.ray.link import Link, NeverSent
 from dagrun.executors.ray.worker import RayWorker
 from dagrun.executors.wire import CallRequest, answer_of, refusal_of, request
-from dagrun.model.executor import CallFailed, Encoded, ToolCall
-from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.tool import Tool
-from dagrun.runtime.backend import is_asyncio
+from dagrun.kernel.model.executor import CallFailed, Encoded, ToolCall
+from dagrun.kernel.model.outcome import ErrorKind, Failure
+from dagrun.kernel.model.tool import Tool
+from dagrun.kernel.runtime.backend import is_asyncio
 
 START_SECONDS: Final = 60.0  # for workers to start: each is a process that imports dagrun
 MAX_SILENCE: Final = 10.0  # seconds without its run after which a worker ends its calls

@@ -15,7 +15,7 @@ from typing import Any, Final
 from dagrun.executors.ray.worker import STOP, Message
 from dagrun.executors.wire import CallRequest, is_answer
 from dagrun.executors.wire.messages import NEVER_BEGUN
-from dagrun.model.executor import WorkerLost
+from dagrun.kernel.model.executor import WorkerLost
 
 IDLE_SECONDS: Final = 0.25
 _MAX_MESSAGES: Final = 200  # a question; the worker answers the next one when it has begun these calls

@@ -11,10 +11,10 @@ from typing import Final
 from dagrun.errors import shorten
 from dagrun.executors.wire import messages
 from dagrun.executors.wire.messages import MAX_FILES, MAX_TEXT, parts_of
-from dagrun.model.codec.type_codecs import codec_of
-from dagrun.model.executor import CallFailed, Encoded, StillRunning, ToolCall, WorkerDied, WorkerLost
-from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.tool_context import ToolContext
+from dagrun.kernel.model.codec.type_codecs import codec_of
+from dagrun.kernel.model.executor import CallFailed, Encoded, StillRunning, ToolCall, WorkerDied, WorkerLost
+from dagrun.kernel.model.outcome import ErrorKind, Failure
+from dagrun.kernel.model.tool_context import ToolContext
 
 _FAILURES: Final = codec_of(Failure)
 

@@ -31,10 +31,10 @@ from dagrun.executors.wire import messages
 from dagrun.executors.wire.messages import MessageStream, is_answer
 from dagrun.executors.wire.requests import id_of
 from dagrun.executors.wire.serving import BadRequest, IncomingCall, Send, is_warm, refused
-from dagrun.model.executor import StillRunning, ToolCall
-from dagrun.runtime.backend import clock, is_being_cancelled, is_cancellation
-from dagrun.runtime.coroutine_driver import Suspended
-from dagrun.runtime.stop_scope import StopScope, stop_scopes
+from dagrun.kernel.model.executor import StillRunning, ToolCall
+from dagrun.kernel.runtime.backend import clock, is_being_cancelled, is_cancellation
+from dagrun.kernel.runtime.coroutine_driver import Suspended
+from dagrun.kernel.runtime.stop_scope import StopScope, stop_scopes
 
 REMEMBERED: Final = 10_000  # ids of calls
 _GONE: Final = (OSError, EndOfStream, BrokenResourceError, ClosedResourceError)

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from dagrun.model.executor import ResultRefused, ToolCall
+from dagrun.kernel.model.executor import ResultRefused, ToolCall
 
 # While the call runs: the function is about to be called; a report of the tool.
 BEGUN: Final = b"b"

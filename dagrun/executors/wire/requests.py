@@ -16,19 +16,19 @@ from weakref import WeakKeyDictionary
 
 from dagrun.errors import ValueRefused, shorten
 from dagrun.executors.wire.messages import MAX_FILES, framed
-from dagrun.model.contracts.imported_tools import (
+from dagrun.kernel.model.contracts.imported_tools import (
     asks_people,
     contract_hash,
     found_tool,
     import_fault,
     is_named,
 )
-from dagrun.model.executor import CallFailed, ToolCall
-from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.secrets.secret import KEY
-from dagrun.model.tool import Tool
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.value import Artifact
+from dagrun.kernel.model.executor import CallFailed, ToolCall
+from dagrun.kernel.model.outcome import ErrorKind, Failure
+from dagrun.kernel.model.secrets.secret import KEY
+from dagrun.kernel.model.tool import Tool
+from dagrun.kernel.model.tool_context import ToolContext
+from dagrun.kernel.model.value import Artifact
 
 _HEAD: Final = struct.Struct(">4s16sQQ")  # the version, the id, and the lengths of the facts and the arguments
 _VERSION: Final = b"dgw1"
@@ -90,7 +90,7 @@ def _request(call: ToolCall, is_child: bool, shares_files: bool) -> CallRequest:
     if call.headers is not None:
         facts["headers"] = dict(call.headers)
     if call.objects or tool.output.has_frames:
-        from dagrun.runtime.frame_files import with_files
+        from dagrun.kernel.runtime.frame_files import with_files
 
         context = call.context()
         facts["frames"] = {"folder": _folder(context, shares_files), "call": f"{context.step}#{context.attempt}"}

@@ -19,27 +19,27 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dagrun.decide.classify import classify
-from dagrun.decide.exception_text import with_error
 from dagrun.errors import ContractError, ValueRefused, shorten
 from dagrun.executors.wire import messages
 from dagrun.executors.wire.messages import MAX_FILES, framed, parts_of
 from dagrun.executors.wire.requests import read_request
-from dagrun.model.codec.type_codecs import codec_of
-from dagrun.model.contracts.held_objects import HeldObjects, tokens_in
-from dagrun.model.contracts.imported_tools import contract_hash, found_tool
-from dagrun.model.executor import plain_result
-from dagrun.model.outcome import ErrorKind, Failure
-from dagrun.model.redaction.logs import RedactingLogger
-from dagrun.model.redaction.redactor import Redactor
-from dagrun.model.secrets.secret import KEY, NO_SECRETS, Secrets
-from dagrun.model.signature import explain
-from dagrun.model.tool import Tool, make_tool
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.toolbox import import_target
-from dagrun.model.value import Artifact, to_json
-from dagrun.runtime.artifacts import ArtifactFolder
-from dagrun.runtime.frame_files import FramesInFiles, write_frame
+from dagrun.kernel.decide.classify import classify
+from dagrun.kernel.decide.exception_text import with_error
+from dagrun.kernel.model.codec.type_codecs import codec_of
+from dagrun.kernel.model.contracts.held_objects import HeldObjects, tokens_in
+from dagrun.kernel.model.contracts.imported_tools import contract_hash, found_tool
+from dagrun.kernel.model.executor import plain_result
+from dagrun.kernel.model.outcome import ErrorKind, Failure
+from dagrun.kernel.model.redaction.logs import RedactingLogger
+from dagrun.kernel.model.redaction.redactor import Redactor
+from dagrun.kernel.model.secrets.secret import KEY, NO_SECRETS, Secrets
+from dagrun.kernel.model.signature import explain
+from dagrun.kernel.model.tool import Tool, make_tool
+from dagrun.kernel.model.tool_context import ToolContext
+from dagrun.kernel.model.toolbox import import_target
+from dagrun.kernel.model.value import Artifact, to_json
+from dagrun.kernel.runtime.artifacts import ArtifactFolder
+from dagrun.kernel.runtime.frame_files import FramesInFiles, write_frame
 
 _LOG: Final = logging.getLogger("dagrun.tool")
 _FAILURES: Final = codec_of(Failure)

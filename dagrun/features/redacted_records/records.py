@@ -23,21 +23,21 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json
 
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.model import event as events
-from dagrun.model.codec.event_codec import Marks, encode, marks_of, with_marks
-from dagrun.model.event import AttemptEnded, Event, Opening, Reviewed, Spliced, StepSettled
-from dagrun.model.outcome import UNRECORDED, Outcome, State
-from dagrun.model.patch import Add, Drop, Edit, Replace, Rewire, edit_as_dict
-from dagrun.model.plan import Plan
-from dagrun.model.policy import Policy
-from dagrun.model.question import Question
-from dagrun.model.redaction.event_json import NAMES, may_hold_names
-from dagrun.model.redaction.redactor import HIDDEN, Hook, Redactor, without_secrets
-from dagrun.model.reference import HOLE
-from dagrun.model.secrets.patterns import is_secret_name
-from dagrun.model.secrets.secret import KEY, Secrets
-from dagrun.model.value import Stored, Unavailable, decode, encode_plain, to_json
+from dagrun.kernel.checks.checked_plan import CheckedPlan
+from dagrun.kernel.model import event as events
+from dagrun.kernel.model.codec.event_codec import Marks, encode, marks_of, with_marks
+from dagrun.kernel.model.event import AttemptEnded, Event, Opening, Reviewed, Spliced, StepSettled
+from dagrun.kernel.model.outcome import UNRECORDED, Outcome, State
+from dagrun.kernel.model.patch import Add, Drop, Edit, Replace, Rewire, edit_as_dict
+from dagrun.kernel.model.plan import Plan
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.question import Question
+from dagrun.kernel.model.redaction.event_json import NAMES, may_hold_names
+from dagrun.kernel.model.redaction.redactor import HIDDEN, Hook, Redactor, without_secrets
+from dagrun.kernel.model.reference import HOLE
+from dagrun.kernel.model.secrets.patterns import is_secret_name
+from dagrun.kernel.model.secrets.secret import KEY, Secrets
+from dagrun.kernel.model.value import Stored, Unavailable, decode, encode_plain, to_json
 
 KEPT_OUT: Final = Unavailable("it holds personal data, which the policy keeps out of the record")
 
@@ -519,7 +519,7 @@ def redacted_record(event: Event, secrets: Secrets) -> bytes:
     A value of a step that holds a secret is left out of the record as a whole: `Unavailable` stands in its place.
 
     Raises:
-        ContractError: See `dagrun.model.codec.event_codec.encode`.
+        ContractError: See `dagrun.kernel.model.codec.event_codec.encode`.
         ValueRefused: See there, too.
     """
     data = encode(event)

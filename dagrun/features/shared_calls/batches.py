@@ -6,16 +6,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from dagrun.decide.classify import classify
 from dagrun.errors import shorten
 from dagrun.features.shared_calls.single_flight import SingleFlightCall
-from dagrun.model.contracts.sharing import Batch
-from dagrun.model.executor import CallFailed, ToolCall
-from dagrun.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
-from dagrun.model.toolbox import AnyTool
-from dagrun.model.value import encode, to_json
-from dagrun.runtime.deadlines import Timers
-from dagrun.runtime.live_attempt import LiveAttempt
+from dagrun.kernel.decide.classify import classify
+from dagrun.kernel.model.contracts.sharing import Batch
+from dagrun.kernel.model.executor import CallFailed, ToolCall
+from dagrun.kernel.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
+from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.value import encode, to_json
+from dagrun.kernel.runtime.deadlines import Timers
+from dagrun.kernel.runtime.live_attempt import LiveAttempt
 
 Make: TypeAlias = Callable[[LiveAttempt, AnyTool, dict[str, Any], bytes, int], SingleFlightCall]
 Launch: TypeAlias = Callable[[SingleFlightCall, Callable[[Outcome | None], object]], None]

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from anyio.lowlevel import EventLoopToken
 from pydantic_core import from_json
 
-from dagrun.model.toolbox import AnyTool
-from dagrun.model.value import Stored, to_json
+from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.value import Stored, to_json
 
 if TYPE_CHECKING:
     from dagrun.features.shared_calls.single_flight import SingleFlightCall

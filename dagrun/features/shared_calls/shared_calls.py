@@ -28,22 +28,22 @@ from typing import Any, Final, Literal
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint, current_token
 
-from dagrun.decide.exception_text import drop_frames
 from dagrun.errors import ToolError, ValueRefused
 from dagrun.features.shared_calls.batches import Batches
 from dagrun.features.shared_calls.result_cache import Entry, Key, ResultCache, names_artifact, same, size_of
 from dagrun.features.shared_calls.single_flight import SingleFlightCall
-from dagrun.model.executor import CallFailed, KeptResult, ToolCall
-from dagrun.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
-from dagrun.model.question import Answer
-from dagrun.model.toolbox import AnyTool
-from dagrun.model.tracing import RunTracer
-from dagrun.model.value import Stored
-from dagrun.runtime.backend import is_being_cancelled, is_cancellation, leave_leaked_scopes, uncancel_task
-from dagrun.runtime.deadlines import Timers
-from dagrun.runtime.live_attempt import LiveAttempt, leaked_outcome
-from dagrun.runtime.run_parts import RunParts
-from dagrun.runtime.steps.attempt import AskPerson, AttemptRunner, encoder_of, executor_of
+from dagrun.kernel.decide.exception_text import drop_frames
+from dagrun.kernel.model.executor import CallFailed, KeptResult, ToolCall
+from dagrun.kernel.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
+from dagrun.kernel.model.question import Answer
+from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tracing import RunTracer
+from dagrun.kernel.model.value import Stored
+from dagrun.kernel.runtime.backend import is_being_cancelled, is_cancellation, leave_leaked_scopes, uncancel_task
+from dagrun.kernel.runtime.deadlines import Timers
+from dagrun.kernel.runtime.live_attempt import LiveAttempt, leaked_outcome
+from dagrun.kernel.runtime.run_parts import RunParts
+from dagrun.kernel.runtime.steps.attempt import AskPerson, AttemptRunner, encoder_of, executor_of
 
 RUN_ENDED: Final = "the run that made the call has ended"
 FASTER: Final = "a second call beside it was faster"

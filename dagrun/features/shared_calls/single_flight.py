@@ -7,10 +7,10 @@ from typing import Final
 
 import anyio
 
-from dagrun.model.executor import StillRunning
-from dagrun.model.outcome import Outcome, State
-from dagrun.runtime.backend import is_being_cancelled
-from dagrun.runtime.live_attempt import LiveAttempt
+from dagrun.kernel.model.executor import StillRunning
+from dagrun.kernel.model.outcome import Outcome, State
+from dagrun.kernel.runtime.backend import is_being_cancelled
+from dagrun.kernel.runtime.live_attempt import LiveAttempt
 
 NOBODY: Final = "no step waits for it"
 

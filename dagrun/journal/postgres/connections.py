@@ -17,7 +17,7 @@ import anyio
 from dagrun.errors import DagrunError, JournalFailed
 from dagrun.journal.base import without_password
 from dagrun.journal.postgres.statements import Sql, prepare
-from dagrun.model.journal import Durability
+from dagrun.kernel.model.journal import Durability
 
 if TYPE_CHECKING:
     from asyncpg import Connection

@@ -15,7 +15,7 @@ import anyio
 from anyio.lowlevel import current_token
 
 from dagrun.journal.base import is_run_id, no_such_run
-from dagrun.runtime.backend import call_soon
+from dagrun.kernel.runtime.backend import call_soon
 
 if TYPE_CHECKING:
     from asyncpg import Connection

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 import anyio
 import anyio.to_thread
 
-from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, JournalDamaged, JournalFailed, MissingExtra, RunExists
 from dagrun.journal import anchor, run_folder, summary_cache
 from dagrun.journal.base import Readable, check_letter, check_run_id, is_run_id, no_such_run
@@ -40,7 +39,8 @@ from dagrun.journal.postgres.statements import (
 from dagrun.journal.postgres.writer import PostgresWriter, RunLogClaim, TakenRun
 from dagrun.journal.private_folders import keep_private
 from dagrun.journal.write_queue import Callback
-from dagrun.model.journal import Durability, Held, Line, StoredRow
+from dagrun.kernel.decide.durations import Durations
+from dagrun.kernel.model.journal import Durability, Held, Line, StoredRow
 
 if TYPE_CHECKING:
     from types import TracebackType

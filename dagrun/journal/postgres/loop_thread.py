@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import current_token
 
 from dagrun.errors import JournalFailed
-from dagrun.runtime.backend import call_soon
+from dagrun.kernel.runtime.backend import call_soon
 
 T = TypeVar("T")
 

@@ -33,8 +33,8 @@ from dagrun.journal.queue import (
     left_out,
     read_standing,
 )
-from dagrun.model.journal import Line
-from dagrun.runtime.backend import call_soon
+from dagrun.kernel.model.journal import Line
+from dagrun.kernel.runtime.backend import call_soon
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

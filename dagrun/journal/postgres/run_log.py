@@ -15,8 +15,8 @@ from dagrun.journal.postgres.writer import PostgresWriter
 from dagrun.journal.queue import QueueStatus
 from dagrun.journal.run_log import BufferedRunLog
 from dagrun.journal.write_queue import Callback
-from dagrun.model.journal import Durability, InboxMessage, Line
-from dagrun.runtime.backend import call_soon
+from dagrun.kernel.model.journal import Durability, InboxMessage, Line
+from dagrun.kernel.runtime.backend import call_soon
 
 if TYPE_CHECKING:
     from asyncpg import Connection

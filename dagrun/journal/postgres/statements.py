@@ -11,7 +11,7 @@ from dagrun.journal.hash_chain import Chain, ChainFault
 from dagrun.journal.lease import Holding, Owner, decode, held_text, this_process
 from dagrun.journal.postgres.queue_statements import QueueSql
 from dagrun.journal.queue import Release
-from dagrun.model.journal import Line
+from dagrun.kernel.model.journal import Line
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

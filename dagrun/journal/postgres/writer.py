@@ -21,7 +21,7 @@ from dagrun.journal.postgres.connections import Connections
 from dagrun.journal.postgres.loop_thread import LoopThread
 from dagrun.journal.queue import Release
 from dagrun.journal.write_queue import Callback, WriteQueue
-from dagrun.model.journal import Durability, Line
+from dagrun.kernel.model.journal import Durability, Line
 
 if TYPE_CHECKING:
     from asyncpg import Connection

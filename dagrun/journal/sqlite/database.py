@@ -12,7 +12,7 @@ from urllib.parse import quote
 from dagrun.errors import JournalDamaged, JournalFailed
 from dagrun.journal import lease
 from dagrun.journal.hash_chain import ChainFault, verify
-from dagrun.model.journal import Durability, Line, StoredRow
+from dagrun.kernel.model.journal import Durability, Line, StoredRow
 
 FORMAT: Final = 1  # of the tables
 APPLICATION: Final = 0x64616772  # "dagr": shown by the command `file`

@@ -18,7 +18,7 @@ import anyio
 
 from dagrun.journal.base import MAX_LETTER, check_first, check_letter
 from dagrun.journal.run_folder import FILE_MODE, RunPaths, as_failure, check_folder, write_new
-from dagrun.model.journal import InboxMessage
+from dagrun.kernel.model.journal import InboxMessage
 
 _NAME: Final = re.compile(r"\d{20}-[0-9a-f]{16}\.json")  # time of posting, so that the oldest comes first
 

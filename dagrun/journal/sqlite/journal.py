@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import anyio
 
-from dagrun.decide.durations import Durations
 from dagrun.errors import ContractError, JournalDamaged, RunHeld
 from dagrun.journal import anchor, run_folder, summary_cache
 from dagrun.journal.base import Readable, check_run_id, is_run_id
@@ -23,7 +22,8 @@ from dagrun.journal.sqlite import database, inbox, news
 from dagrun.journal.sqlite.reading import find_run, held_run, held_runs, read_lines, verified
 from dagrun.journal.sqlite.run_log import SQLiteRunLog, SQLiteWriter, TakenRun
 from dagrun.journal.write_queue import Callback
-from dagrun.model.journal import Durability, Held, Line, StoredRow
+from dagrun.kernel.decide.durations import Durations
+from dagrun.kernel.model.journal import Durability, Held, Line, StoredRow
 
 
 class SQLiteJournal(Readable):

@@ -11,7 +11,7 @@ import anyio
 from dagrun.journal import run_folder, summary_cache
 from dagrun.journal.run_folder import RunPaths
 from dagrun.journal.sqlite import database
-from dagrun.model.journal import StoredRow
+from dagrun.kernel.model.journal import StoredRow
 
 _MOST: Final = 1_000  # runs that are remembered
 

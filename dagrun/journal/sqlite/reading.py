@@ -12,7 +12,7 @@ from dagrun.journal.base import is_run_id, no_such_run
 from dagrun.journal.lease import holding
 from dagrun.journal.run_folder import RunPaths
 from dagrun.journal.sqlite import database
-from dagrun.model.journal import Held, Line
+from dagrun.kernel.model.journal import Held, Line
 
 
 def find_run(folder: Path, run_id: str) -> RunPaths:

@@ -23,7 +23,7 @@ from dagrun.journal.run_log import BufferedRunLog
 from dagrun.journal.sqlite import inbox
 from dagrun.journal.sqlite.database import INSERT, writing
 from dagrun.journal.write_queue import Callback, WriteQueue
-from dagrun.model.journal import Durability, Line
+from dagrun.kernel.model.journal import Durability, Line
 
 T = TypeVar("T")
 MAX_BATCH: Final = 200  # records: a larger batch would keep the interpreter from the loop for too long

@@ -13,22 +13,22 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from dagrun.checks.check_plan import find_problems
-from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.errors import Problem, listing, shorten
-from dagrun.graph.plan_history import PlanDiff
-from dagrun.model.plan import Plan
-from dagrun.model.policy import Policy
-from dagrun.model.redaction.redactor import DEFAULT_REDACTOR
-from dagrun.model.toolbox import Toolbox
+from dagrun.kernel.checks.check_plan import find_problems
+from dagrun.kernel.checks.checked_plan import CheckedPlan
+from dagrun.kernel.graph.plan_history import PlanDiff
+from dagrun.kernel.model.plan import Plan
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR
+from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.runtime.result import StepResults
+from dagrun.kernel.runtime.run import Run
 from dagrun.observe.html import NOTHING, Markup, join, raw, tag
 from dagrun.observe.picture.graph_svg import Picture, draw_graph
 from dagrun.observe.picture.timeline_svg import draw_timeline
 from dagrun.observe.report.sections import ANSWERS, cut_off, run_look, value_block
 from dagrun.observe.state_styles import WAITS, counted, look_of, seconds_text
 from dagrun.observe.view.document import PLAN, plan_view, view_of
-from dagrun.runtime.result import StepResults
-from dagrun.runtime.run import Run
 
 # Of the problems of a plan, those that can be seen without its tools and its inputs.
 _OF_SHAPE: Final = "DR1"

@@ -20,11 +20,11 @@ from importlib import import_module
 from typing import Any, Final, Protocol
 
 from dagrun.errors import shorten
-from dagrun.model.event import Event
+from dagrun.kernel.model.event import Event
+from dagrun.kernel.runtime.run import Run
 from dagrun.observe.html import tag
 from dagrun.observe.report.cell import bundle_of, framed, text_of
 from dagrun.observe.state_styles import RUNS, counted, look_of, seconds_text
-from dagrun.runtime.run import Run
 
 MAX_DRAWN: Final = 1_000  # steps; the view of so many takes some 60 ms
 MAX_NAMES: Final = 12  # of running steps, where there is no drawing

@@ -9,14 +9,16 @@ from typing import Any, Final, cast
 from dagrun._version import __version__
 from dagrun.api.replaying import Replayed
 from dagrun.errors import ContractError, Problem, ValueRefused
-from dagrun.graph.figures import RunFigures, critical_path, handoff
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.model.event import Event, PlannerAsked, Spliced
-from dagrun.model.journal import Held
-from dagrun.model.outcome import Recovery, State, Status
-from dagrun.model.plan import Plan, Step
-from dagrun.model.redaction.redactor import DEFAULT_REDACTOR
+from dagrun.kernel.graph.figures import RunFigures, critical_path, handoff
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.event import Event, PlannerAsked, Spliced
+from dagrun.kernel.model.journal import Held
+from dagrun.kernel.model.outcome import Recovery, State, Status
+from dagrun.kernel.model.plan import Plan, Step
+from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR
+from dagrun.kernel.runtime.result import RunResult, answer_of
+from dagrun.kernel.runtime.run import Run
 from dagrun.observe.narrative import Entry, tell, why
 from dagrun.observe.run_standing import RunState
 from dagrun.observe.view.history import FOREVER, History, Span
@@ -25,8 +27,6 @@ from dagrun.observe.view.shape import VIEW_VERSION, CeilingView, LogView, Questi
 from dagrun.observe.view.steps import LIMITS, StepWriter, Values, ValueWriter, shown_value
 from dagrun.observe.view.waits import REASONS, Slots, Waits, element_on_path, gaps_on, path_as_it_went
 from dagrun.plans.drawing import boxes_of
-from dagrun.runtime.result import RunResult, answer_of
-from dagrun.runtime.run import Run
 
 
 def view_of(

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from dagrun.graph.changes import GOAL
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.model import event as events
-from dagrun.model.event import Event, HandedOn, Opening, PlannerCalled, QuestionAnswered, QuestionAsked
-from dagrun.model.outcome import State
-from dagrun.model.question import Answer, Asked, Question
+from dagrun.kernel.graph.changes import GOAL
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model import event as events
+from dagrun.kernel.model.event import Event, HandedOn, Opening, PlannerCalled, QuestionAnswered, QuestionAsked
+from dagrun.kernel.model.outcome import State
+from dagrun.kernel.model.question import Answer, Asked, Question
 
 FOREVER: Final = float("inf")
 

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any, Final, Literal
 
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.model.outcome import PROCEED, Attempt, Recovery, SharedCall, State
-from dagrun.model.redaction.redactor import HIDDEN, Redactor
-from dagrun.model.value import Stored, Unavailable, decode
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.outcome import PROCEED, Attempt, Recovery, SharedCall, State
+from dagrun.kernel.model.redaction.redactor import HIDDEN, Redactor
+from dagrun.kernel.model.value import Stored, Unavailable, decode
 from dagrun.observe.view.history import History
 from dagrun.observe.view.revisions import seconds
 from dagrun.observe.view.shape import AttemptView, RunView, SharedView, ShownValue, StepFacts, ValueView

@@ -18,10 +18,10 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
-from dagrun.graph.live_graph import LiveGraph, may_start_early
-from dagrun.graph.mapped_steps import elements_for, source_of
-from dagrun.graph.node import Node
-from dagrun.model.outcome import State
+from dagrun.kernel.graph.live_graph import LiveGraph, may_start_early
+from dagrun.kernel.graph.mapped_steps import elements_for, source_of
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.outcome import State
 from dagrun.observe.view.history import FOREVER, History, ReplanWait, Span, pause_spans, person_spans
 
 REASONS: Final = ("slot", "backoff", "person", "planner")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from dagrun.errors import PlanRefused, Problem
-from dagrun.model.policy import PlanLimits
+from dagrun.kernel.model.policy import PlanLimits
 from dagrun.plans.json_reader import depth_refusal, parse_json
 from dagrun.plans.plan_fields import wrong_type
 from dagrun.plans.read_plan import max_plan_depth, sorted_problems

@@ -9,11 +9,11 @@ from typing import Any, Final, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dagrun.errors import PlanRefused, Problem
+from dagrun.kernel.model.patch import Add, Drop, Patch, Replace, Rewire
+from dagrun.kernel.model.plan import Plan, Step
+from dagrun.kernel.model.policy import PlanLimits
+from dagrun.kernel.model.toolbox import Toolbox
 from dagrun.llm.strict_answers import drop_nulls_in_args, restore_args, restore_fields
-from dagrun.model.patch import Add, Drop, Patch, Replace, Rewire
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import PlanLimits
-from dagrun.model.toolbox import Toolbox
 from dagrun.planners.answers.compiler_dialect import find_call
 from dagrun.planners.answers.json_stream import JsonScanner, count_bytes, parse_object
 from dagrun.plans.json_reader import take_out_marks

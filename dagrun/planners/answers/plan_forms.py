@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dagrun.errors import Problem
+from dagrun.kernel.model.signature import Arguments
+from dagrun.kernel.model.toolbox import Toolbox
 from dagrun.llm.strict_answers import restore_plan
-from dagrun.model.signature import Arguments
-from dagrun.model.toolbox import Toolbox
 from dagrun.plans.plan_fields import missing_field, unknown_fields, wrong_type
 
 _PLAN_FIELDS: Final = ("task_summary", "total_steps", "steps")

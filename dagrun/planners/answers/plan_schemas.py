@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
+from dagrun.kernel.model.contracts.objects import is_object_place
+from dagrun.kernel.model.plan import Plan
+from dagrun.kernel.model.reference import ID_PATTERN
+from dagrun.kernel.model.toolbox import AnyTool, Toolbox
 from dagrun.llm.strict_schemas import OTHER_ARGUMENTS, OTHERS, closed, strict_schema, with_null, with_reference
-from dagrun.model.contracts.objects import is_object_place
-from dagrun.model.plan import Plan
-from dagrun.model.reference import ID_PATTERN
-from dagrun.model.toolbox import AnyTool, Toolbox
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 

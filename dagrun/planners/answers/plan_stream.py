@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from dagrun.errors import PlanRefused, Problem
-from dagrun.model.plan import Plan, Step
-from dagrun.model.policy import PlanLimits
-from dagrun.model.toolbox import Toolbox
+from dagrun.kernel.model.plan import Plan, Step
+from dagrun.kernel.model.policy import PlanLimits
+from dagrun.kernel.model.toolbox import Toolbox
 from dagrun.planners.answers.compiler_dialect import CompilerText, find_call
 from dagrun.planners.answers.json_stream import ClosedPart, Element, JsonScanner, count_bytes, parse_object
 from dagrun.planners.answers.plan_forms import is_numbered

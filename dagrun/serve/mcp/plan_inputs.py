@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dagrun.checks.checked_plan import CheckedPlan, CheckedStep
-from dagrun.model.contracts.schema_types import schemas_at
-from dagrun.model.policy import Policy
-from dagrun.model.reference import Placeholder
-from dagrun.model.toolbox import AnyTool
-from dagrun.model.value import Path
+from dagrun.kernel.checks.checked_plan import CheckedPlan, CheckedStep
+from dagrun.kernel.model.contracts.schema_types import schemas_at
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.reference import Placeholder
+from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.value import Path
 
 _IN_TEXT: Final = {"type": ["string", "number", "boolean"]}  # what can be read in the middle of a text
 _MOST_DEPTH: Final = 32

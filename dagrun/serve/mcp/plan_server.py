@@ -17,10 +17,10 @@ import anyio
 
 from dagrun._version import __version__
 from dagrun.api.engine import Engine
-from dagrun.checks.checked_plan import CheckedPlan
 from dagrun.errors import ContractError, DagrunError, PlanRefused, shorten
-from dagrun.model.question import Asked, Choice
-from dagrun.model.value import encode_plain
+from dagrun.kernel.checks.checked_plan import CheckedPlan
+from dagrun.kernel.model.question import Asked, Choice
+from dagrun.kernel.model.value import encode_plain
 from dagrun.planners.signatures import signatures_of
 from dagrun.serve.mcp.plan_inputs import input_schema, tools_of
 from dagrun.serve.mcp.served_runs import Host, Report, ServedRuns, problems_of

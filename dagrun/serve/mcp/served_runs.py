@@ -23,20 +23,20 @@ from anyio.abc import TaskGroup
 from dagrun.api.checking import check
 from dagrun.api.engine import Engine
 from dagrun.api.replaying import Replayed, replay
-from dagrun.api.submitting import leave_answer
-from dagrun.checks.checked_plan import CheckedPlan
-from dagrun.decide.questions import fault_of
 from dagrun.errors import AnswerRefused, DagrunError, PlanRefused, shorten
-from dagrun.model.journal import Journal
-from dagrun.model.outcome import Status
-from dagrun.model.policy import Policy
-from dagrun.model.question import Answer, Question
-from dagrun.model.redaction.redactor import Redactor, without_secrets
-from dagrun.model.secrets.secret import NO_SECRETS, Secrets
-from dagrun.model.toolbox import Toolbox
-from dagrun.runtime.result import RunResult
-from dagrun.runtime.run import Run
+from dagrun.kernel.checks.checked_plan import CheckedPlan
+from dagrun.kernel.decide.questions import fault_of
+from dagrun.kernel.model.journal import Journal
+from dagrun.kernel.model.outcome import Status
+from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.question import Answer, Question
+from dagrun.kernel.model.redaction.redactor import Redactor, without_secrets
+from dagrun.kernel.model.secrets.secret import NO_SECRETS, Secrets
+from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.runtime.result import RunResult
+from dagrun.kernel.runtime.run import Run
 from dagrun.serve.questions import shown_question
+from dagrun.workers.submitting import leave_answer
 
 Report = Callable[[float, float, str], Awaitable[None]]  # how much has been done, of how much, and what was last
 

@@ -18,8 +18,8 @@ import anyio.to_thread
 from pydantic import ValidationError
 
 from dagrun.errors import ToolError, shorten
-from dagrun.model.tool_context import ToolContext
-from dagrun.model.value import SHA256_PATTERN, Artifact
+from dagrun.kernel.model.tool_context import ToolContext
+from dagrun.kernel.model.value import SHA256_PATTERN, Artifact
 from dagrun.sources.openapi.document import Document, Raw, Unusable
 from dagrun.sources.openapi.wire_forms import STYLES, Parameter, Place, form_text, part_text
 

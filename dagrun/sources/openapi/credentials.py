@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, cast
 from urllib.parse import quote
 
 from dagrun.errors import ContractError, ToolError, shorten
-from dagrun.model.secrets.secret import AnySecret, Secrets
+from dagrun.kernel.model.secrets.secret import AnySecret, Secrets
 from dagrun.sources.openapi.document import Document, Raw
 from dagrun.sources.openapi.operations import Operation, security_schemes
 

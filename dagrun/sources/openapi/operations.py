@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 from dagrun.errors import shorten
-from dagrun.model.effect import Effect
+from dagrun.kernel.model.effect import Effect
 from dagrun.sources.foreign_schema import definition_of, subschemas
 from dagrun.sources.openapi.bodies import BODY, JSON_TYPES, Body, read_body, style_of
 from dagrun.sources.openapi.document import Document, Raw, Unusable

@@ -26,8 +26,8 @@ from pydantic_core import from_json
 
 from dagrun._version import __version__
 from dagrun.errors import ToolError, first_lines, shorten
-from dagrun.model.effect import Effect
-from dagrun.model.tool_context import ToolContext
+from dagrun.kernel.model.effect import Effect
+from dagrun.kernel.model.tool_context import ToolContext
 from dagrun.sources.network.answers import ServerAnswer, phrase, read_answer
 from dagrun.sources.network.guarded_transport import CLOSE_SECONDS, shared_transport
 from dagrun.sources.network.network_rules import NetworkRules

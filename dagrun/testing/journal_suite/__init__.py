@@ -12,7 +12,7 @@ In: a journal without runs, from `make_journal`. Out: tests, which anyio's pytes
 reason.
 
 Open `store.py` first: it has the store under test and the helpers. The other files hold the rules, by subject. The
-suite uses a journal only through its protocol (`dagrun.model.journal`).
+suite uses a journal only through its protocol (`dagrun.kernel.model.journal`).
 """
 
 from __future__ import annotations

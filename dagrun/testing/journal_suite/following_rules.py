@@ -6,7 +6,7 @@ import pytest
 
 from dagrun.errors import JournalDamaged, RunNotFound
 from dagrun.journal.following import RecordFollower
-from dagrun.model.journal import Journal, SupportsFollow, SupportsVersions
+from dagrun.kernel.model.journal import Journal, SupportsFollow, SupportsVersions
 from dagrun.testing.journal_suite.store import RUN, Store, numbered, shown, write
 
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from dagrun.errors import AnswerRefused, JournalFailed, OwnerLost, RunHeld, RunNotFound
-from dagrun.model.question import Answer, AnswerMessage
+from dagrun.kernel.model.question import Answer, AnswerMessage
 from dagrun.testing.journal_suite.store import (
     ODD_TEXTS,
     RUN,

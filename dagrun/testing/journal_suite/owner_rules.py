@@ -7,7 +7,7 @@ import pytest
 
 from dagrun.errors import JournalError, OwnerLost, RunExists, RunHeld
 from dagrun.journal.hash_chain import verify
-from dagrun.model.journal import RunLog
+from dagrun.kernel.model.journal import RunLog
 from dagrun.testing.journal_suite.store import (
     RUN,
     Store,

@@ -11,10 +11,10 @@ import pytest
 
 from dagrun.errors import RunExists, RunHeld, RunNotFound
 from dagrun.journal.queue import ClaimedRunLog, Queues, QueueStatus, QueueTicket, RunQueue, Wanted
-from dagrun.model.codec.event_codec import encode
-from dagrun.model.event import Event, RunEnded, RunStopping, RunSuspended
-from dagrun.model.journal import Journal
-from dagrun.model.outcome import Status
+from dagrun.kernel.model.codec.event_codec import encode
+from dagrun.kernel.model.event import Event, RunEnded, RunStopping, RunSuspended
+from dagrun.kernel.model.journal import Journal
+from dagrun.kernel.model.outcome import Status
 from dagrun.testing.journal_suite.store import RUN, Store, shown, take_letters, write
 
 FIRST = b'{"n":1}'

@@ -8,7 +8,7 @@ import pytest
 
 from dagrun.errors import JournalFailed, RunExists, RunNotFound
 from dagrun.journal.hash_chain import verify
-from dagrun.model.journal import RunLog
+from dagrun.kernel.model.journal import RunLog
 from dagrun.testing.journal_suite.store import (
     ODD_TEXTS,
     RUN,

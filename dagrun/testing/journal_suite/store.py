@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from dagrun.model.journal import Durability, InboxMessage, Journal, Line, RunLog
+from dagrun.kernel.model.journal import Durability, InboxMessage, Journal, Line, RunLog
 
 RUN = "run-1"
 

@@ -8,7 +8,7 @@ import pytest
 
 import dagrun
 from dagrun import CheckedPlan, EndorseRule, Flow, GuardRule, PlanRefused, Policy
-from dagrun.checks.flow import sources
+from dagrun.kernel.checks.flow import sources
 
 
 @dagrun.tool(effect="read", untrusted=True)

@@ -121,7 +121,8 @@ class Planner:
 plan = Plan(steps=[Step(id="a", tool="fails", args={"path": "x"})])
 result = dagrun.run_sync(plan, tools=[fails, works], planner=Planner())
 assert result.status == "succeeded", result
-found = [name for name in sys.modules if name.startswith(("dagrun.checks.flow", "dagrun.graph.patches.flow_after"))]
+late = ("dagrun.kernel.checks.flow", "dagrun.kernel.graph.patches.flow_after")
+found = [name for name in sys.modules if name.startswith(late)]
 assert not found, found
 """,
         encoding="utf-8",
@@ -134,8 +135,8 @@ assert not found, found
 
 def test_a_run_holds_nothing_more() -> None:
     """Labels are no attributes of steps or of calls: what is not there costs nothing."""
-    from dagrun.graph.node import Node, OptionalStepState
-    from dagrun.runtime.live_attempt import LiveAttempt
+    from dagrun.kernel.graph.node import Node, OptionalStepState
+    from dagrun.kernel.runtime.live_attempt import LiveAttempt
 
     held = {*Node.__slots__, *OptionalStepState.__slots__, *LiveAttempt.__slots__}
 

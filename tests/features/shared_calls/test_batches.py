@@ -10,8 +10,8 @@ import pytest
 import dagrun
 from dagrun import Batch, Plan, RetryRule, Step, ToolError
 from dagrun.errors import ContractError
-from dagrun.model.outcome import SharedCall
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.outcome import SharedCall
+from dagrun.kernel.model.tool import make_tool
 from shared_tools import Prices, nap, price, shared_of
 from small_tools import SMALL_TOOLS, near, states
 

@@ -9,8 +9,8 @@ import pytest
 
 import dagrun
 from dagrun import Engine, HedgeRule, MemoryJournal, Plan, Policy, RetryRule, Step, ToolContext, ToolError
-from dagrun.model.outcome import SharedCall
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.outcome import SharedCall
+from dagrun.kernel.model.tool import make_tool
 from hedge_tools import known
 from shared_tools import Counted, look, nap, play, shared_of
 from small_tools import near, states

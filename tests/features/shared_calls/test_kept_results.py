@@ -12,8 +12,8 @@ from pydantic import SecretStr
 import dagrun
 from dagrun import Artifact, Condition, Engine, MemoryJournal, Plan, Step, ToolContext, ToolError
 from dagrun.errors import ContractError
-from dagrun.model.outcome import SharedCall
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.outcome import SharedCall
+from dagrun.kernel.model.tool import make_tool
 from judges import Judge
 from shared_tools import Counted, look, nap, play, shared_of
 from small_tools import AT_ONCE, near, states

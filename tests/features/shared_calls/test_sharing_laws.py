@@ -12,7 +12,7 @@ import pytest
 
 import dagrun
 from dagrun import Batch, MemoryJournal, Plan, Policy, RetryRule, Step, ToolError
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import run_virtual
 from graphs import Graph, make_graph
 from schedules import BACKENDS

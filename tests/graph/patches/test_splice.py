@@ -12,7 +12,7 @@ from dagrun import Add, Drop, Event, Replace, Rewire, Run, RunResult, State, Sta
 from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import SpliceRefused
 from dagrun.events import AttemptEnded, Spliced, StepSettled
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import StandIn
 from replans import Thinker, fails, nap, patch, start, uses
 from small_tools import near, scripted, states

@@ -10,7 +10,7 @@ import pytest
 
 from dagrun import Add, Condition, Drop, Replace, Rewire, State, Status, Step, ToolError
 from dagrun.errors import SpliceRefused
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import Takes
 from replans import Thinker, endings, fails, nap, patch, start, uses
 from small_tools import near, scripted, states

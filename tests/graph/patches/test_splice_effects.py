@@ -9,9 +9,9 @@ import pytest
 
 from dagrun import Add, Drop, Replace, RetryRule, Status, Step, ToolContext, ToolError, Verdict
 from dagrun.errors import SpliceRefused
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
-from dagrun.runtime.steps.attempt import idempotency_key
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.runtime.steps.attempt import idempotency_key
 from replans import Thinker, fails, nap, patch, start, uses
 from small_tools import near, scripted, states
 

@@ -9,8 +9,8 @@ import pytest
 
 import dagrun
 from dagrun import Add, Drop, Event, Patch, Plan, Policy, Replace, Rewire, Status, Step
-from dagrun.checks.waves import in_waves
 from dagrun.errors import SpliceRefused
+from dagrun.kernel.checks.waves import in_waves
 from played import Played
 from replans import Thinker, endings, fails, instead, nap, patch, start, uses
 from small_tools import SMALL_TOOLS, near, states

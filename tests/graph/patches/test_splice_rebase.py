@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from dagrun import Add, ApprovalRule, Condition, Drop, Patch, Replace, RetryRule, Rewire, Step, Toolbox
 from dagrun.events import GoalChanged
-from dagrun.model.outcome import Recovery
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.outcome import Recovery
+from dagrun.kernel.model.tool import make_tool
 from played import Played
 from replans import fails, nap, uses
 from small_tools import SMALL_TOOLS

@@ -9,8 +9,8 @@ import pytest
 from dagrun import Add, Drop, Event, Patch, Replace, Rewire, State, Step, Toolbox
 from dagrun.errors import SpliceRefused
 from dagrun.events import PatchRefused
-from dagrun.model.outcome import Recovery
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.outcome import Recovery
+from dagrun.kernel.model.tool import make_tool
 from played import Played, snapshot
 from replans import nap, start, uses
 

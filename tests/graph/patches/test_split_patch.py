@@ -10,8 +10,8 @@ import pytest
 
 from catching import Parts, survivors
 from dagrun import Add, Drop, Patch, Replace, Rewire, Step
-from dagrun.graph.patches import split_patch as splits
-from dagrun.graph.patches.split_patch import POLICY, split_patch
+from dagrun.kernel.graph.patches import split_patch as splits
+from dagrun.kernel.graph.patches.split_patch import POLICY, split_patch
 from frozen_cases import ANN, OK, add, in_the_middle, instead
 from simulation import replaced
 from split_cases import make_split_case

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from dagrun.checks.checked_plan import CheckedStep
-from dagrun.checks.flow import plan_flow
-from dagrun.checks.flow.labels import FlowLabels
-from dagrun.checks.flow.sources import PLAN
+from dagrun.kernel.checks.checked_plan import CheckedStep
+from dagrun.kernel.checks.flow import plan_flow
+from dagrun.kernel.checks.flow.labels import FlowLabels
+from dagrun.kernel.checks.flow.sources import PLAN
 from flow_mutants import FLOW_MUTANTS
 
 LabelAll = Callable[[FlowLabels, Iterable[CheckedStep]], Iterator[str]]

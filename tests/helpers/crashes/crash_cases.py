@@ -26,7 +26,7 @@ from dagrun import (
     TriggerKind,
     Verdict,
 )
-from dagrun.model.outcome import Outcome
+from dagrun.kernel.model.outcome import Outcome
 
 People = Literal["approver", "attended", "letters", "nobody"]
 Definition = dict[str, Any]

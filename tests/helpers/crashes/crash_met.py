@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dagrun import State, Status
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
 
 
 def going_on(graph: LiveGraph) -> Iterator[str]:

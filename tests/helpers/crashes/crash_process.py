@@ -16,11 +16,11 @@ from crash_world import LIFE, TOOLS, Life, World
 from dagrun import Add, Drop, Engine, Event, MemoryJournal, Patch, Question, Replace, Run, Status
 from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound, SpliceRefused
 from dagrun.events import QuestionAsked
-from dagrun.graph.fold import state_hash
-from dagrun.graph.live_graph import LiveGraph
 from dagrun.journal.memory import MemoryRunLog, _KeptRun
-from dagrun.model.question import AnswerMessage
-from dagrun.model.value import decode_or_reason
+from dagrun.kernel.graph.fold import state_hash
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.model.question import AnswerMessage
+from dagrun.kernel.model.value import decode_or_reason
 
 ANSWER_KEY = "0123456789abcdef" * 4
 MOST_RECORDS: Final = 2_000  # no run needs half of them: one that makes more would go on for ever

@@ -11,7 +11,6 @@ from crash_process import RUN, Ended, Instant
 from crash_world import FREE, MOST_TOKENS, ONCE, TOOLS, World
 from dagrun import CheckedPlan, Event, State, Status
 from dagrun.api.replaying import replayed
-from dagrun.checks.tool_contracts import check_recorded_plan, recorded_toolbox
 from dagrun.events import (
     AttemptEnded,
     AttemptStarted,
@@ -28,11 +27,12 @@ from dagrun.events import (
     Spliced,
     StepSettled,
 )
-from dagrun.graph.build import make_frontier
-from dagrun.graph.fold import fold, state_hash
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.model.codec.event_codec import decode, encode
-from dagrun.model.event import Opening
+from dagrun.kernel.checks.tool_contracts import check_recorded_plan, recorded_toolbox
+from dagrun.kernel.graph.build import make_frontier
+from dagrun.kernel.graph.fold import fold, state_hash
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.model.codec.event_codec import decode, encode
+from dagrun.kernel.model.event import Opening
 
 _EVENTS: Final[dict[bytes, Event]] = {}
 

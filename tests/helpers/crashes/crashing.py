@@ -23,7 +23,7 @@ from crash_rules import judge, judge_instant
 from crash_world import World
 from dagrun import Status
 from dagrun.events import RunEnded
-from dagrun.model.codec.event_codec import decode
+from dagrun.kernel.model.codec.event_codec import decode
 from dagrun.testing import run_virtual
 from simulation import simulate
 

@@ -40,10 +40,10 @@ from dagrun import (
     tool,
 )
 from dagrun.errors import CannotResume, JournalDamaged, JournalError, RunHeld
-from dagrun.graph.fold import state_hash
 from dagrun.journal.hash_chain import END, Chain
 from dagrun.journal.lease import Lease
 from dagrun.journal.sqlite.run_log import SQLiteWriter
+from dagrun.kernel.graph.fold import state_hash
 from simulation import replaced
 
 RUN: Final = "run"

@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dagrun import Question, Run, State, Status
-from dagrun.decide.questions import Questions
-from dagrun.graph.ledger import Ledger
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.graph.reopen import restore
-from dagrun.model.outcome import Failure, Outcome
-from dagrun.model.toolbox import AnyTool
-from dagrun.runtime.live_attempt import LiveAttempt, interrupted_outcome
-from dagrun.runtime.people.human_input import HumanInput
-from dagrun.runtime.resume import Resumption
-from dagrun.runtime.steps.attempt import AttemptRunner, idempotency_key
-from dagrun.runtime.steps.run_completion import RunCompletion
+from dagrun.kernel.decide.questions import Questions
+from dagrun.kernel.graph.ledger import Ledger
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.reopen import restore
+from dagrun.kernel.model.outcome import Failure, Outcome
+from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.runtime.live_attempt import LiveAttempt, interrupted_outcome
+from dagrun.kernel.runtime.people.human_input import HumanInput
+from dagrun.kernel.runtime.resume import Resumption
+from dagrun.kernel.runtime.steps.attempt import AttemptRunner, idempotency_key
+from dagrun.kernel.runtime.steps.run_completion import RunCompletion
 
 
 class WritesNoStart(AttemptRunner):

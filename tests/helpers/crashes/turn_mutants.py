@@ -10,10 +10,10 @@ from dagrun import Event, Status
 from dagrun.api.record_opening import held_run_log
 from dagrun.events import RunEnded, RunSuspended
 from dagrun.extend import RunLog
-from dagrun.graph.changes import apply
-from dagrun.graph.node import Node
-from dagrun.runtime.record.record import Record
-from dagrun.runtime.resume import Resumption
+from dagrun.kernel.graph.changes import apply
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.runtime.record.record import Record
+from dagrun.kernel.runtime.resume import Resumption
 
 
 class TellsAfterTheEnd(Record):

@@ -38,8 +38,8 @@ from dagrun.events import (
     Spliced,
     StepSettled,
 )
-from dagrun.graph.fold import state_hash
-from dagrun.model.codec.event_codec import decode
+from dagrun.kernel.graph.fold import state_hash
+from dagrun.kernel.model.codec.event_codec import decode
 from dagrun.testing import run_virtual
 from simulation import seeded_schedule
 

@@ -23,12 +23,12 @@ import dagrun
 from catching import Parts
 from crash_process import RUN
 from dagrun import Applied, Drop, Patch, Plan, Policy, Replace, RetryRule, Run, Step, ToolContext
-from dagrun.decide.questions import seconds_until_no_counts
 from dagrun.errors import CannotResume, SpliceRefused
-from dagrun.graph.node import Node
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
-from dagrun.runtime.people.approvers import ApproverCalls
+from dagrun.kernel.decide.questions import seconds_until_no_counts
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.runtime.people.approvers import ApproverCalls
 from dagrun.testing import run_virtual
 from keeping import Keeping
 from simulation import replaced

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dagrun import Answer, Effect, Question, State, Status
-from dagrun.decide import classify, recovery, run_status
 from dagrun.events import StepSettled
-from dagrun.graph import changes, reopen
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.graph.patches import rules
-from dagrun.model.outcome import Decision, Failure, Outcome
-from dagrun.runtime import live_attempt as slots
-from dagrun.runtime.people.human_input import Replies
-from dagrun.runtime.record.record import Record
+from dagrun.kernel.decide import classify, recovery, run_status
+from dagrun.kernel.graph import changes, reopen
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.patches import rules
+from dagrun.kernel.model.outcome import Decision, Failure, Outcome
+from dagrun.kernel.runtime import live_attempt as slots
+from dagrun.kernel.runtime.people.human_input import Replies
+from dagrun.kernel.runtime.record.record import Record
 from mutants import retries_in_doubt
 from splice_mutants import nothing
 from turn_mutants import ToleratesDoubts

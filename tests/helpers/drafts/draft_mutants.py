@@ -8,16 +8,16 @@ from typing import Any, Final
 from anyio.lowlevel import checkpoint
 
 from dagrun import Plan, Step
-from dagrun.checks.checked_plan import CheckedStep
-from dagrun.decide import recovery as delays
-from dagrun.graph import live_graph as drafts
-from dagrun.graph.ledger import Ledger, Reservation
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.runtime.metering import RunMeter
-from dagrun.runtime.planning import first_plan, planner_calls
-from dagrun.runtime.planning.first_plan import FirstPlan, StreamedSteps
-from dagrun.runtime.planning.planner_calls import PlannerCalls, PlannerRequest
-from dagrun.runtime.steps.run_completion import RunCompletion
+from dagrun.kernel.checks.checked_plan import CheckedStep
+from dagrun.kernel.decide import recovery as delays
+from dagrun.kernel.graph import live_graph as drafts
+from dagrun.kernel.graph.ledger import Ledger, Reservation
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.runtime.metering import RunMeter
+from dagrun.kernel.runtime.planning import first_plan, planner_calls
+from dagrun.kernel.runtime.planning.first_plan import FirstPlan, StreamedSteps
+from dagrun.kernel.runtime.planning.planner_calls import PlannerCalls, PlannerRequest
+from dagrun.kernel.runtime.steps.run_completion import RunCompletion
 
 # Effects --------------------------------------------------------------------------------------------------------------
 

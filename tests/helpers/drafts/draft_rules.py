@@ -24,9 +24,9 @@ from dagrun.events import (
     StepExpanded,
     StepSettled,
 )
-from dagrun.graph.changes import GOAL, apply
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.model.value import decode
+from dagrun.kernel.graph.changes import GOAL, apply
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.model.value import decode
 from draft_cases import DraftCase, is_good
 from splice_book import as_json, needs_of
 

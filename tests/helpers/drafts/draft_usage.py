@@ -15,8 +15,8 @@ from ceilings import NEARLY, TOOLS, Book, limits_of, random_plan, random_policy,
 from dagrun import Add, Brief, Budget, Engine, Event, Patch, Plan, Policy, RetryRule, RunResult, Status
 from dagrun.errors import ModelError, OverCeiling
 from dagrun.events import AttemptEnded, PlannerCalled
-from dagrun.graph.ledger import ModelCall
-from dagrun.model.usage import METER
+from dagrun.kernel.graph.ledger import ModelCall
+from dagrun.kernel.model.usage import METER
 from dagrun.testing import run_virtual
 
 WORST: Final = (5, 40, 90)  # tokens of a call

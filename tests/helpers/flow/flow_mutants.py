@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dagrun import Step
-from dagrun.checks.checked_plan import CheckedStep
-from dagrun.checks.flow.labels import Author, FlowLabels, author_after, is_same_call
-from dagrun.checks.flow.plan_flow import label_plan
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.patches.flow_after import FlowValidation, note_brief
-from dagrun.model.reference import Reference, Template
+from dagrun.kernel.checks.checked_plan import CheckedStep
+from dagrun.kernel.checks.flow.labels import Author, FlowLabels, author_after, is_same_call
+from dagrun.kernel.checks.flow.plan_flow import label_plan
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.patches.flow_after import FlowValidation, note_brief
+from dagrun.kernel.model.reference import Reference, Template
 
 assert label_plan is not None  # so that its module is there when parts of it are replaced
 

@@ -17,11 +17,11 @@ from typing import Annotated, Any, Final
 
 import dagrun
 from dagrun import Add, Brief, Flow, MemoryJournal, Patch, Plan, Policy, Question, Replace, Rewire, Step, ToolContext
-from dagrun.checks.flow.sources import USER
 from dagrun.events import Spliced
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.patches.flow_after import flow_of
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.checks.flow.sources import USER
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.patches.flow_after import flow_of
+from dagrun.kernel.model.toolbox import AnyTool
 from simulation import replaced, simulate
 
 _TOKEN: Final = re.compile(r"T_([a-z_]+?)_T")

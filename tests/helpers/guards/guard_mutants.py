@@ -10,23 +10,23 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dagrun import Event, Policy, Step
-from dagrun.checks import check_context, check_step, checked_plan
-from dagrun.checks.check_context import CheckContext, ToolFacts
-from dagrun.checks.checked_plan import Ask, CheckedStep
-from dagrun.decide import questions, replanning
 from dagrun.events import Spliced
-from dagrun.graph import build, fold
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.graph.patches import apply_patch, guards, rules
-from dagrun.graph.patches.apply_patch import CheckedPatch
-from dagrun.graph.patches.check_patch import Splicer
-from dagrun.model.contracts.received import ReceivedArguments
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.checks import check_context, check_step, checked_plan
+from dagrun.kernel.checks.check_context import CheckContext, ToolFacts
+from dagrun.kernel.checks.checked_plan import Ask, CheckedStep
+from dagrun.kernel.decide import questions, replanning
+from dagrun.kernel.graph import build, fold
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.patches import apply_patch, guards, rules
+from dagrun.kernel.graph.patches.apply_patch import CheckedPatch
+from dagrun.kernel.graph.patches.check_patch import Splicer
+from dagrun.kernel.model.contracts.received import ReceivedArguments
+from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.runtime.planning import first_plan
+from dagrun.kernel.runtime.record.record import Record
+from dagrun.kernel.runtime.steps.admission import Admission
 from dagrun.model_tools.agent_calls import AgentCalls, CheckedCall
-from dagrun.runtime.planning import first_plan
-from dagrun.runtime.record.record import Record
-from dagrun.runtime.steps.admission import Admission
 from splice_mutants import nothing
 
 # As they are; while a mutant is in place, its name leads to the mutant.

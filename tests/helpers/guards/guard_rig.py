@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from dagrun import Asked as Kind
-from dagrun.model.patch import edit_as_dict
+from dagrun.kernel.model.patch import edit_as_dict
 from dagrun.testing import run_virtual
 from guard_cases import IMPOSSIBLE, GuardCase, Person
 from guard_oracle import Oracle, Violation

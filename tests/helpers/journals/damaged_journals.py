@@ -11,7 +11,7 @@ from pathlib import Path
 from dagrun import SQLiteJournal
 from dagrun.errors import JournalDamaged, JournalFailed
 from dagrun.journal.sqlite.run_log import SQLiteRunLog
-from dagrun.model.journal import Line
+from dagrun.kernel.model.journal import Line
 
 RUN = "run-1"
 DATABASE, LOG, ANCHOR = "journal.db", "journal.db-wal", "anchor"

@@ -12,7 +12,7 @@ from dagrun.errors import JournalError, RunExists, RunHeld
 from dagrun.journal.base import new_answer_key
 from dagrun.journal.hash_chain import chained
 from dagrun.journal.memory import MemoryRunLog
-from dagrun.model.journal import Held, InboxMessage, Line, StoredRow
+from dagrun.kernel.model.journal import Held, InboxMessage, Line, StoredRow
 
 
 def mutant(run_log: type[MemoryRunLog]) -> type[MemoryJournal]:

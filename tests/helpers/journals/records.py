@@ -31,9 +31,9 @@ from dagrun import (
 )
 from dagrun.events import Hedged, HedgeEnded, ModelCharged, ModelReserved, PlannerAsked, PlannerCalled
 from dagrun.extend import HandOn
-from dagrun.model import event as events
-from dagrun.model.event import Opening
-from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
+from dagrun.kernel.model import event as events
+from dagrun.kernel.model.event import Opening
+from dagrun.kernel.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
 
 FAILURE: Final = Failure(
     kind=ErrorKind.RATE_LIMITED,

@@ -10,10 +10,10 @@ from typing import Any
 import dagrun
 from dagrun import Cassette, Event
 from dagrun.api.replaying import replayed
-from dagrun.graph.fold import state_of
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.model.codec.event_codec import events_of
-from dagrun.model.journal import Line
+from dagrun.kernel.graph.fold import state_of
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.model.codec.event_codec import events_of
+from dagrun.kernel.model.journal import Line
 from dagrun.testing import run_virtual
 
 MOST_MISSES = 0.08  # of all records, without those that lack a value

@@ -26,7 +26,7 @@ from dagrun import Answer, Asked, Plan, PostgresJournal, Status, Step
 from dagrun.errors import JournalFailed, RunExists
 from dagrun.events import RunEnded
 from dagrun.journal.queue import QueueStatus
-from dagrun.model.question import AnswerMessage
+from dagrun.kernel.model.question import AnswerMessage
 from postgres_server import Server
 
 SCHEMA = "rig"

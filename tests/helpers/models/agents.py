@@ -11,8 +11,8 @@ from dagrun import (
     RunResult,
     Step,
 )
-from dagrun.model.outcome import Failure
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.outcome import Failure
+from dagrun.kernel.model.toolbox import AnyTool
 from small_tools import ONCE, toolset
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import anyio
 
 from dagrun import Step, Verdict
-from dagrun.model.outcome import Outcome
+from dagrun.kernel.model.outcome import Outcome
 
 
 class Judge:

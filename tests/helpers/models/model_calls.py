@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias
 from dagrun import AnthropicModel, OpenAIModel
 from dagrun.errors import OverCeiling
 from dagrun.extend import Form, LanguageModel, Message, Reply, Request
+from dagrun.kernel.model.usage import METER, Charge
 from dagrun.llm.http_model import HttpModel
 from dagrun.llm.prices import PriceTable
-from dagrun.model.usage import METER, Charge
 from dagrun.testing import FakeModelServer, Fault
 
 Speaks: TypeAlias = Literal["responses", "chat", "messages"]

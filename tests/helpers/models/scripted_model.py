@@ -10,7 +10,7 @@ from typing import Any, Literal
 import anyio
 
 from dagrun.extend import Reply, Request, Usage
-from dagrun.model.usage import METER
+from dagrun.kernel.model.usage import METER
 
 USED = Usage(100, 50)
 

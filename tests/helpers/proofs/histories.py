@@ -20,12 +20,12 @@ from dagrun.events import (
     StepExpanded,
     StepSettled,
 )
-from dagrun.graph.changes import apply
-from dagrun.graph.frontier import Frontier
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.model.outcome import ErrorKind
-from dagrun.model.value import decode
+from dagrun.kernel.graph.changes import apply
+from dagrun.kernel.graph.frontier import Frontier
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.outcome import ErrorKind
+from dagrun.kernel.model.value import decode
 from watched import WatchedGraph
 
 

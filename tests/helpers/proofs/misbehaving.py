@@ -15,7 +15,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from dagrun import ToolError
-from dagrun.runtime.backend import is_asyncio
+from dagrun.kernel.runtime.backend import is_asyncio
 
 Behaviour: TypeAlias = Callable[[], Awaitable[Any]]
 

@@ -7,22 +7,22 @@ from heapq import heappop, heappush
 from typing import Any, Final, Self
 
 from dagrun import Event, State
-from dagrun.decide.recovery import Situation, decide
 from dagrun.events import AttemptStarted
-from dagrun.graph.caps import Cap
-from dagrun.graph.changes import apply
-from dagrun.graph.frontier import Frontier
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.model.outcome import Decision, ErrorKind, Outcome, Recovery
-from dagrun.runtime.deadlines import Timers
-from dagrun.runtime.live_attempt import LiveAttempt
-from dagrun.runtime.record.record import Record
-from dagrun.runtime.steps.attempt import AttemptRunner
-from dagrun.runtime.steps.attempt_completion import AttemptCompletion, RecoveryDecider
-from dagrun.runtime.steps.cancellation import Cancellation
-from dagrun.runtime.steps.scheduler import Scheduler
-from dagrun.runtime.steps.workers import Workers, WorkerScope
+from dagrun.kernel.decide.recovery import Situation, decide
+from dagrun.kernel.graph.caps import Cap
+from dagrun.kernel.graph.changes import apply
+from dagrun.kernel.graph.frontier import Frontier
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.outcome import Decision, ErrorKind, Outcome, Recovery
+from dagrun.kernel.runtime.deadlines import Timers
+from dagrun.kernel.runtime.live_attempt import LiveAttempt
+from dagrun.kernel.runtime.record.record import Record
+from dagrun.kernel.runtime.steps.attempt import AttemptRunner
+from dagrun.kernel.runtime.steps.attempt_completion import AttemptCompletion, RecoveryDecider
+from dagrun.kernel.runtime.steps.cancellation import Cancellation
+from dagrun.kernel.runtime.steps.scheduler import Scheduler
+from dagrun.kernel.runtime.steps.workers import Workers, WorkerScope
 
 # Frontier and caps ----------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from acts import GRACE, LAST_WORDS, Act, act_of, given
 from dagrun import State
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.model.value import decode
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.value import decode
 
 assert LAST_WORDS < GRACE
 

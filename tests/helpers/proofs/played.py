@@ -23,16 +23,16 @@ from dagrun import (
     Step,
     Toolbox,
 )
-from dagrun.checks.check_plan import check_plan
 from dagrun.events import AttemptEnded, AttemptStarted, RunEnded, RunStarted, Spliced, StepExpanded
-from dagrun.graph.build import make_frontier
-from dagrun.graph.changes import apply
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.graph.patches.apply_patch import CheckedPatch
-from dagrun.graph.patches.check_patch import Origin, Splicer
-from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
-from dagrun.model.value import encode
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.graph.build import make_frontier
+from dagrun.kernel.graph.changes import apply
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.patches.apply_patch import CheckedPatch
+from dagrun.kernel.graph.patches.check_patch import Origin, Splicer
+from dagrun.kernel.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
+from dagrun.kernel.model.value import encode
 
 
 class Played:

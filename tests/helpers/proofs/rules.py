@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagrun import Event, State
 from dagrun.events import AttemptEnded, AttemptStarted, ReplanStarted, RunEnded, RunStarted, StepExpanded, StepSettled
-from dagrun.graph.changes import GOAL
-from dagrun.graph.node import Node
-from dagrun.model.outcome import Recovery
-from dagrun.runtime.record.backlog import Backlog
+from dagrun.kernel.graph.changes import GOAL
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.outcome import Recovery
+from dagrun.kernel.runtime.record.backlog import Backlog
 from splice_rules import queued
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from dagrun import Event, State
-from dagrun.graph.changes import CHANGES, OTHER_TRANSITIONS, STEP_TRANSITIONS, step_of
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
+from dagrun.kernel.graph.changes import CHANGES, OTHER_TRANSITIONS, STEP_TRANSITIONS, step_of
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
 
 MOST: Final = 100  # in a bigger plan only the step that the event names is looked at
 

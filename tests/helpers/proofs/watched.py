@@ -17,13 +17,13 @@ from dagrun.events import (
     ReplanStarted,
     Spliced,
 )
-from dagrun.graph.caps import Cap
-from dagrun.graph.changes import apply
-from dagrun.graph.frontier import Frontier
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.graph.patches.check_patch import Splicer
-from dagrun.model.value import decode
+from dagrun.kernel.graph.caps import Cap
+from dagrun.kernel.graph.changes import apply
+from dagrun.kernel.graph.frontier import Frontier
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.patches.check_patch import Splicer
+from dagrun.kernel.model.value import decode
 from random_cases import Definition
 from rules import may_happen, miscounted
 from splice_book import Book

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from dagrun.graph.budget import Claim, Kind
-from dagrun.graph.ledger import Ledger, Reservation
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.graph.budget import Claim, Kind
+from dagrun.kernel.graph.ledger import Ledger, Reservation
+from dagrun.kernel.model.toolbox import AnyTool
 
 
 class ChecksThenActs(Ledger):

@@ -8,8 +8,8 @@ from typing import Any
 
 from dagrun import Tool, ToolContext
 from dagrun.extend import ToolCall
-from dagrun.model.value import encode, to_json
-from dagrun.runtime.artifacts import ArtifactFolder
+from dagrun.kernel.model.value import encode, to_json
+from dagrun.kernel.runtime.artifacts import ArtifactFolder
 
 Reported = list[tuple[str, Mapping[str, Any]]]
 

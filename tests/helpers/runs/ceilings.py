@@ -14,8 +14,8 @@ import anyio
 import dagrun
 from dagrun import Event, Plan, Policy, RetryRule, Step, ToolContext, ToolError
 from dagrun.events import AttemptEnded, AttemptStarted
-from dagrun.model.outcome import ErrorKind
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.outcome import ErrorKind
+from dagrun.kernel.model.toolbox import AnyTool
 
 NEARLY: Final = 1e-9  # sums of the book are sums of floats
 

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from dagrun import State
 from dagrun.features.hedging import Hedges, HedgeShare, Rest, is_waited_for, longest_rests
-from dagrun.graph.frontier import Frontier
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.model.outcome import Outcome
-from dagrun.runtime.live_attempt import HedgedCall, LiveAttempt
-from dagrun.runtime.run_callbacks import RunCallbacks
-from dagrun.runtime.steps.attempt import AskPerson, AttemptRunner
-from dagrun.runtime.steps.budget_gate import BudgetGate
+from dagrun.kernel.graph.frontier import Frontier
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.outcome import Outcome
+from dagrun.kernel.runtime.live_attempt import HedgedCall, LiveAttempt
+from dagrun.kernel.runtime.run_callbacks import RunCallbacks
+from dagrun.kernel.runtime.steps.attempt import AskPerson, AttemptRunner
+from dagrun.kernel.runtime.steps.budget_gate import BudgetGate
 
 
 class HedgesEffects(Hedges):

@@ -11,12 +11,12 @@ import anyio
 
 import dagrun
 from dagrun import Event, HedgeRule, Plan, Policy, Run, RunResult, Step, ToolContext
-from dagrun.decide.durations import RELATIVE_ERROR
 from dagrun.events import AttemptEnded, AttemptStarted, Hedged, HedgeEnded
 from dagrun.extend import Durations
-from dagrun.model.outcome import Attempt, Hedge
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.decide.durations import RELATIVE_ERROR
+from dagrun.kernel.model.outcome import Attempt, Hedge
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
 from small_tools import SMALL_TOOLS
 
 E = TypeVar("E", bound=Event)

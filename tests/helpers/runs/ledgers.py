@@ -9,8 +9,8 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from dagrun import Budget, Policy, tool
-from dagrun.graph.ledger import Ledger, Reservation
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.graph.ledger import Ledger, Reservation
+from dagrun.kernel.model.toolbox import AnyTool
 
 NEARLY: Final = 1 + 1e-12  # sums of the book are sums of floats
 

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from dagrun.extend import ToolCall
-from dagrun.model.executor import Encoded
+from dagrun.kernel.model.executor import Encoded
 
 
 class Pool:

@@ -9,7 +9,7 @@ from typing import Any
 import dagrun
 from dagrun import MemoryJournal, Plan, Policy, RunResult, Step
 from dagrun.evaluate.metrics.metrics import measured_run
-from dagrun.model.journal import Line
+from dagrun.kernel.model.journal import Line
 from dagrun.observe.run_summary import RunSummary
 from small_tools import toolset
 

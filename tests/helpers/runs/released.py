@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from dagrun import Event, Problem
 from dagrun.events import PatchRefused
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.model.value import RELEASED, decode_or_reason
-from dagrun.runtime.result import answer_of
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.model.value import RELEASED, decode_or_reason
+from dagrun.kernel.runtime.result import answer_of
 from fuzz import run_case
 from histories import trace_of
 from random_cases import Case

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dagrun import Event
-from dagrun.graph import output_eviction as releasing
-from dagrun.graph.changes import apply
-from dagrun.graph.live_graph import LiveGraph, ReleasedOutputs
-from dagrun.graph.node import Node
-from dagrun.model.outcome import SETTLED
+from dagrun.kernel.graph import output_eviction as releasing
+from dagrun.kernel.graph.changes import apply
+from dagrun.kernel.graph.live_graph import LiveGraph, ReleasedOutputs
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.outcome import SETTLED
 
 _IS_NEEDED: Final = releasing._is_needed
 _LOOK_AT: Final = releasing._look_at

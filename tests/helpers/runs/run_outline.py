@@ -1,7 +1,7 @@
 """What came of a run, without its times: equal for two runs in which the same happened, however long it took.
 
-The hash of a state (`dagrun.graph.fold.state_hash`) has every time in it, random delays, and texts that name places in
-code; it tells records apart. This outline tells runs apart.
+The hash of a state (`dagrun.kernel.graph.fold.state_hash`) has every time in it, random delays, and texts that name
+places in code; it tells records apart. This outline tells runs apart.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from dagrun import Revision
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.model.outcome import Attempt
-from dagrun.model.value import decode_or_reason
-from dagrun.runtime.result import answer_of
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.model.outcome import Attempt
+from dagrun.kernel.model.value import decode_or_reason
+from dagrun.kernel.runtime.result import answer_of
 
 
 def outline_of(graph: LiveGraph) -> dict[str, Any]:

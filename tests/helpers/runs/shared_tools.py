@@ -8,9 +8,9 @@ import anyio
 
 import dagrun
 from dagrun import Batch, Plan, Policy, RunResult, Step, ToolContext
-from dagrun.model.outcome import SharedCall
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.outcome import SharedCall
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
 from small_tools import SMALL_TOOLS
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from acts import STAGE, TOOLS, Stage
 from dagrun import Plan, PlanHistory, Policy, RunResult, Step, check, run
-from dagrun.model.value import decode
+from dagrun.kernel.model.value import decode
 from simulation import simulate
 from splice_book import as_json, needs_of
 from watched import WatchedGraph

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dagrun import Add, Drop, Replace, Rewire, Step, Toolbox
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from played import Played
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from dagrun import Step
-from dagrun.checks.checked_plan import CheckedStep
-from dagrun.graph.frozen_plan import FrozenPlan, parts_of
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.patches import plan_freeze
-from dagrun.graph.patches.plan_freeze import FreezeValidation, frozen_plan_of
+from dagrun.kernel.checks.checked_plan import CheckedStep
+from dagrun.kernel.graph.frozen_plan import FrozenPlan, parts_of
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.patches import plan_freeze
+from dagrun.kernel.graph.patches.plan_freeze import FreezeValidation, frozen_plan_of
 
 _parts_of: Final = parts_of
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 import networkx as nx
 
 from dagrun import Plan, State, Step
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
 from random_cases import Definition
 
 MOST_KEPT: Final = 5_000

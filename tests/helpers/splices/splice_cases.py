@@ -13,7 +13,7 @@ from typing import Final
 import networkx as nx
 
 from dagrun import Add, Drop, Patch, Replace, Rewire, State, Step
-from dagrun.graph.node import Node
+from dagrun.kernel.graph.node import Node
 from random_cases import Case, Definition, make_case, make_step, with_changes
 from splice_book import (
     as_json,

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import networkx as nx
 
 from dagrun import Add, Drop, Patch, Replace, Rewire, State, Step
-from dagrun.graph.node import Node
+from dagrun.kernel.graph.node import Node
 from splice_book import is_fixed, may_have_applied, needs_of
 from splice_cases import Maker
 from watched import WatchedGraph

@@ -13,8 +13,8 @@ from typing import Final
 import networkx as nx
 
 from dagrun import Add, Drop, Effect, Patch, Replace, Rewire, State, Step
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
 from random_cases import Definition
 from splice_book import (
     RESERVED,

@@ -7,30 +7,30 @@ from typing import Any, Final
 
 from broken_ledgers import ChecksThenActs, ReservesAnEstimate
 from dagrun import Asked, Event, Patch, Rewire, Run, State, Step
-from dagrun.decide import replanning as governor
-from dagrun.decide.questions import Questions
 from dagrun.errors import SpliceRefused
 from dagrun.events import GoalChanged
-from dagrun.graph.changes import apply
-from dagrun.graph.frontier import Frontier
-from dagrun.graph.ledger import Ledger
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node
-from dagrun.graph.order_labels import Cycle, Labels
-from dagrun.graph.patches import apply_patch as precedence
-from dagrun.graph.patches import apply_patch as splicing
-from dagrun.graph.patches import check_patch as patch
-from dagrun.graph.patches import rules as patch_rules
-from dagrun.graph.patches.apply_patch import CheckedPatch
-from dagrun.graph.patches.check_patch import Splicer
-from dagrun.model import patch as rename
-from dagrun.model.outcome import Outcome
-from dagrun.runtime.live_attempt import LiveAttempt
-from dagrun.runtime.planning.coordinator import Coordinator
-from dagrun.runtime.record.record import Record
-from dagrun.runtime.steps.attempt_completion import AttemptCompletion
-from dagrun.runtime.steps.cancellation import Cancellation
-from dagrun.runtime.steps.workers import Workers
+from dagrun.kernel.decide import replanning as governor
+from dagrun.kernel.decide.questions import Questions
+from dagrun.kernel.graph.changes import apply
+from dagrun.kernel.graph.frontier import Frontier
+from dagrun.kernel.graph.ledger import Ledger
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.order_labels import Cycle, Labels
+from dagrun.kernel.graph.patches import apply_patch as precedence
+from dagrun.kernel.graph.patches import apply_patch as splicing
+from dagrun.kernel.graph.patches import check_patch as patch
+from dagrun.kernel.graph.patches import rules as patch_rules
+from dagrun.kernel.graph.patches.apply_patch import CheckedPatch
+from dagrun.kernel.graph.patches.check_patch import Splicer
+from dagrun.kernel.model import patch as rename
+from dagrun.kernel.model.outcome import Outcome
+from dagrun.kernel.runtime.live_attempt import LiveAttempt
+from dagrun.kernel.runtime.planning.coordinator import Coordinator
+from dagrun.kernel.runtime.record.record import Record
+from dagrun.kernel.runtime.steps.attempt_completion import AttemptCompletion
+from dagrun.kernel.runtime.steps.cancellation import Cancellation
+from dagrun.kernel.runtime.steps.workers import Workers
 
 # As they are; while a mutant is in place, its name leads to the mutant.
 _is_editable = patch_rules.is_editable

@@ -10,10 +10,10 @@ import networkx as nx
 
 from dagrun import Consequence, Patch, Problem, State
 from dagrun.events import Spliced
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.graph.node import Node, OptionalStepState
-from dagrun.graph.patches.apply_patch import CheckedPatch
-from dagrun.graph.patches.check_patch import Origin, Splicer
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node, OptionalStepState
+from dagrun.kernel.graph.patches.apply_patch import CheckedPatch
+from dagrun.kernel.graph.patches.check_patch import Origin, Splicer
 from splice_book import Change, as_json, is_called, is_fixed, may_have_applied, needs_of, used_by, waits
 from splice_model import change_of
 

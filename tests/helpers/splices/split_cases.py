@@ -13,7 +13,7 @@ from typing import Any
 import networkx as nx
 
 from dagrun import Add, Drop, Patch, Replace, Rewire, Step, Toolbox
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from played import Played
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from dagrun import CheckedPlan, Plan, PlanRefused, Policy, Problem, Step, Toolbox, ToolContext, read_plan, tool
-from dagrun.checks.check_plan import find_problems
+from dagrun.kernel.checks.check_plan import find_problems
 
 
 class Row(TypedDict):

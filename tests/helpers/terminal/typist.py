@@ -13,7 +13,7 @@ from typing import Any
 
 from command_line import Shell, Terminal, environment
 from dagrun import Asked, Question
-from dagrun.model.value import encode
+from dagrun.kernel.model.value import encode
 
 
 def ask(kind: Asked = Asked.APPROVAL, arguments: Any = None, **fields: Any) -> Question:

@@ -13,10 +13,10 @@ from dagrun.executors.wire.call_server import CallServer
 from dagrun.executors.wire.requests import CallRequest
 from dagrun.executors.wire.serving import IncomingCall
 from dagrun.extend import ToolCall
-from dagrun.model.contracts.imported_tools import found_tool
-from dagrun.model.executor import Encoded
-from dagrun.model.redaction.redactor import Redactor
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.contracts.imported_tools import found_tool
+from dagrun.kernel.model.executor import Encoded
+from dagrun.kernel.model.redaction.redactor import Redactor
+from dagrun.kernel.model.tool import make_tool
 
 
 class LosesEarlyStops(CallServer):

@@ -11,7 +11,7 @@ import dagrun
 from agents import answer, call
 from dagrun import MemoryJournal, Plan, PlanRefused, Policy, Status, Step
 from dagrun.errors import ContractError
-from dagrun.model.contracts.deps import Deps
+from dagrun.kernel.model.contracts.deps import Deps
 from objects import CANARY, texts_of
 from scripted_model import ScriptedModel
 

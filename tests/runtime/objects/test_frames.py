@@ -16,7 +16,7 @@ import pytest
 
 import dagrun
 from dagrun import MemoryJournal, Plan, Policy, SQLiteJournal, Status, Step
-from dagrun.model.contracts.frames import CODECS, NotKept, codec_of_frame
+from dagrun.kernel.model.contracts.frames import CODECS, NotKept, codec_of_frame
 from frame_tools import TOOLS, calls, grow, load, odd
 from objects import texts_of
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import dagrun
 from dagrun import MemoryJournal, Plan, Policy, Status, Step
-from dagrun.graph import output_eviction
-from dagrun.model.contracts import held_objects
-from dagrun.model.value import for_record
-from dagrun.runtime.record import recorder
+from dagrun.kernel.graph import output_eviction
+from dagrun.kernel.model.contracts import held_objects
+from dagrun.kernel.model.value import for_record
+from dagrun.kernel.runtime.record import recorder
 from objects import CANARY, Thing, Workshop, texts_of
 from simulation import replaced
 

@@ -26,7 +26,7 @@ from dagrun import (
 )
 from dagrun.errors import AnswerRefused, QuestionNotFound
 from dagrun.events import QuestionAnswered, StepResumed
-from dagrun.model.outcome import ErrorKind
+from dagrun.kernel.model.outcome import ErrorKind
 from persons import Person, given, run, settle, start, step
 from process_tools import asks_in_a_process, asks_in_a_thread
 from small_tools import near, states

@@ -8,7 +8,7 @@ import pytest
 
 from dagrun import Drop, EndorseRule, Event, Flow, Rewire
 from dagrun.events import Spliced
-from dagrun.model.value import decode
+from dagrun.kernel.model.value import decode
 from flow_world import Scripted, World, add, patch, replace, run, step
 
 pytestmark = pytest.mark.anyio

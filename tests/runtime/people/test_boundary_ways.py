@@ -10,8 +10,8 @@ import pytest
 import dagrun
 from agents import answer, call
 from dagrun import FallbackChain, FallbackPlanner, MemoryJournal, Policy, StepwisePlanner, agent_tool
-from dagrun.model.toolbox import AnyTool
-from dagrun.model.value import decode
+from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.value import decode
 from drafts import Writer
 from flow_world import Scripted, World, add, patch, plan_of, replace, run, step
 from scripted_model import ScriptedModel

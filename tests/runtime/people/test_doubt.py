@@ -9,10 +9,10 @@ import anyio
 import pytest
 
 from dagrun import Answer, Effect, Question, RetryRule, State, Status, Step, ToolContext, ToolError
-from dagrun.decide.recovery import Situation, decide, settled_state
-from dagrun.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
-from dagrun.model.plan import OnFailure
-from dagrun.model.tool import make_tool
+from dagrun.kernel.decide.recovery import Situation, decide, settled_state
+from dagrun.kernel.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
+from dagrun.kernel.model.plan import OnFailure
+from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import StandIn
 from replans import Thinker, instead, nap, run, start
 from small_tools import AT_ONCE, near, scripted, states

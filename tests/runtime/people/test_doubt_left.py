@@ -13,8 +13,8 @@ from crash_process import RUN
 from dagrun import Answer, Applied, Drop, MemoryJournal, Patch, Plan, Policy, Replace, RetryRule, Rewire, Status, Step
 from dagrun.errors import CannotResume, SpliceRefused
 from dagrun.events import RunReopened
-from dagrun.model.codec.event_codec import decode
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.tool import make_tool
 from keeping import Keeping
 
 pytestmark = pytest.mark.anyio

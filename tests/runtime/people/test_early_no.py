@@ -13,11 +13,11 @@ from crash_process import RUN
 from dagrun import Applied, MemoryJournal, Plan, Policy, RunResult, Status, Step, ToolContext
 from dagrun.errors import ContractError
 from dagrun.events import RunResumed, RunStarted
-from dagrun.graph.changes import apply
-from dagrun.graph.frontier import Frontier
-from dagrun.graph.live_graph import LiveGraph
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.graph.changes import apply
+from dagrun.kernel.graph.frontier import Frontier
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
 from keeping import Keeping
 from persons import Person
 from replans import nap

@@ -13,7 +13,7 @@ import dagrun
 from crash_process import RUN
 from dagrun import Answer, Asked, Drop, MemoryJournal, Patch, Plan, Question, Replace, State, Status, Step
 from dagrun.errors import AnswerRefused, CannotResume, SpliceRefused
-from dagrun.model.question import AnswerMessage, Choice
+from dagrun.kernel.model.question import AnswerMessage, Choice
 from keeping import Keeping
 from persons import settle
 from small_tools import states

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from catching import Parts, first_catch
-from dagrun.graph.patches.guards import removed_approvals
+from dagrun.kernel.graph.patches.guards import removed_approvals
 from guard_cases import IMPOSSIBLE, NAMES, ROUND, WAYS, make_guard_case
 from guard_doors import STORIES, tell
 from guard_mutants import GUARD_MUTANTS, no_loss

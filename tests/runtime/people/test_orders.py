@@ -13,7 +13,7 @@ import dagrun
 from dagrun import MemoryJournal, Plan, PostgresJournal, Run, RunResult, SQLiteJournal, Status, Step
 from dagrun.events import RunResumed, RunStarted, RunSuspended
 from dagrun.extend import Journal
-from dagrun.model.question import ControlMessage
+from dagrun.kernel.model.question import ControlMessage
 from postgres_schemas import fresh_schema
 from small_tools import toolset
 

@@ -10,7 +10,7 @@ import pytest
 import dagrun
 from dagrun import Answer, Asked, Drop, Patch, Replace, RetryRule, State, Status, Step, ToolContext, ToolError
 from dagrun.errors import AnswerRefused, QuestionNotFound
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import StandIn, Takes
 from persons import Person, pay, run, settle, start, step
 from small_tools import AT_ONCE, near, scripted, states

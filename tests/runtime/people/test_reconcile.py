@@ -26,8 +26,8 @@ from dagrun import (
     ToolContext,
 )
 from dagrun.events import QuestionAnswered, QuestionAsked, ReplanRequested
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
 from persons import Person
 from replans import Thinker, instead, nap
 from small_tools import ONCE, near, states, toolset

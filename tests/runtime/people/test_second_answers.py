@@ -11,10 +11,10 @@ import pytest
 import dagrun
 from crash_process import RUN
 from dagrun import Answer, MemoryJournal, Plan, Question, Status, Step
-from dagrun.api.submitting import leave_answer
 from dagrun.errors import AnswerRefused, QuestionNotFound
-from dagrun.model.journal import InboxMessage
-from dagrun.model.question import AnswerMessage
+from dagrun.kernel.model.journal import InboxMessage
+from dagrun.kernel.model.question import AnswerMessage
+from dagrun.workers.submitting import leave_answer
 from persons import settle
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ import pytest
 import dagrun
 from crash_process import RUN
 from dagrun import Answer, MemoryJournal, Plan, Policy, Question, RetryRule, Status, Step, ToolContext
-from dagrun.api.submitting import leave_answer
+from dagrun.workers.submitting import leave_answer
 from keeping import Keeping
 from persons import settle
 from small_tools import states

@@ -11,8 +11,8 @@ import pytest
 import dagrun
 from dagrun import Event, MemoryJournal, ModelPlanner, Plan, Policy, RubricCritic, Step
 from dagrun.events import PlannerCalled
-from dagrun.model.codec.event_codec import decode, encode
-from dagrun.model.redaction.redactor import MAX_ANSWERS
+from dagrun.kernel.model.codec.event_codec import decode, encode
+from dagrun.kernel.model.redaction.redactor import MAX_ANSWERS
 from dagrun.observe.narrative import PLANNER, answers, chronicle
 from dagrun.planners.prompt_texts import PROMPT_VERSION
 from scripted_model import Said, ScriptedModel

@@ -12,8 +12,8 @@ import dagrun
 from dagrun import Add, Brief, Budget, Engine, Event, Plan, RetryRule, RunResult, Status, Step
 from dagrun.errors import ModelError, OverCeiling
 from dagrun.events import CeilingNear, PlannerCalled, RunEnded
-from dagrun.model.usage import METER, UNMETERED
-from dagrun.runtime.stop_scope import LAST_SECONDS
+from dagrun.kernel.model.usage import METER, UNMETERED
+from dagrun.kernel.runtime.stop_scope import LAST_SECONDS
 from draft_steps import NO_TOOL, nap
 from drafts import GOAL, Writer, run, started, whole
 from small_tools import near, scripted, states, toolset

@@ -28,7 +28,7 @@ from dagrun import (
 from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import CannotPlan, ContractError, ModelError, OverCeiling
 from dagrun.events import DraftEnded, PlannerCalled
-from dagrun.model.usage import METER
+from dagrun.kernel.model.usage import METER
 from drafts import GOAL, Says, Writer, run, started, whole
 from persons import Person
 from places import unplaced

@@ -13,7 +13,7 @@ import pytest
 import dagrun
 from dagrun import Add, Brief, Event, MemoryJournal, Patch, Plan, Policy, Replace, Status, Step
 from dagrun.events import ReplanEnded, ReplanStarted
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import run_virtual
 from replans import Thinker, endings, fails, nap, patch, run, start
 from seeds import choose_seeds

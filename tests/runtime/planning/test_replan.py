@@ -20,7 +20,7 @@ from dagrun import (
     ToolError,
     TriggerKind,
 )
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from replans import Thinker, fails, instead, nap, patch, run, start, uses
 from small_tools import AT_ONCE, near, scripted, states
 

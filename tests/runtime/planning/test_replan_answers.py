@@ -10,7 +10,7 @@ import pytest
 
 from dagrun import Add, Brief, Drop, Event, Plan, Replace, State, Status, Step, ToolContext, ToolError, TriggerKind
 from dagrun.events import AttemptEnded, Spliced
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import Takes
 from places import unplaced
 from replans import Thinker, endings, fails, instead, nap, patch, run, start, uses

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from dagrun import Add, Answer, Drop, Event, Patch, Question, Replace, Rewire, Status, Step
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import StandIn
 from replans import Thinker, endings, fails, instead, nap, patch, run, start, uses
 from small_tools import nap as sleep

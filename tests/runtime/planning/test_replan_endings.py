@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from dagrun import Add, Answer, Brief, CountCritic, Drop, Event, Question, State, Status, Step, ToolContext
 from dagrun.events import PatchRefused, ReplanEnded, ReplanStarted, RunEnded
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from places import unplaced
 from replans import Thinker, fails, instead, nap, patch, run, start, uses
 from small_tools import near, scripted, states

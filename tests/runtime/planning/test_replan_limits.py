@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dagrun import Add, Brief, Drop, Event, Patch, Replace, RetryRule, Rewire, Status, Step, Toolbox, ToolError
-from dagrun.decide.replanning import fingerprint_of, signature_of
 from dagrun.events import PatchRefused, ReplanEnded
+from dagrun.kernel.decide.replanning import fingerprint_of, signature_of
 from replans import Thinker, endings, fails, instead, nap, patch, run, uses
 from small_tools import AT_ONCE, ONCE, near, scripted, states, toolset
 

@@ -12,7 +12,7 @@ import pytest
 import dagrun
 from dagrun import Brief, Drop, Event, MemoryJournal, Patch, Plan, Policy, Replace, Rewire, Status, Step
 from dagrun.events import PlannerCalled, ReplanEnded, ReplanStarted, Spliced
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import run_virtual
 from replans import Thinker, endings, fails, instead, nap, patch, run, start
 from seeds import choose_seeds

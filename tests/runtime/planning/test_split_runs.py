@@ -10,7 +10,7 @@ import pytest
 import dagrun
 from dagrun import Event, Flow, MemoryJournal, Policy, Problem
 from dagrun.events import PatchRefused, Spliced
-from dagrun.graph.patches.check_patch import Splicer
+from dagrun.kernel.graph.patches.check_patch import Splicer
 from dagrun.observe.narrative import tell
 from flow_world import Scripted, World, add, patch, plan_of, replace, step
 

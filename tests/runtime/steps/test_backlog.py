@@ -16,8 +16,8 @@ from crash_process import RUN
 from dagrun import Add, Answer, Brief, Event, MemoryJournal, Patch, Plan, Policy, Run, RunResult, Step, ToolContext
 from dagrun.errors import SpliceRefused
 from dagrun.events import GoalChanged, ReplanRequested, StepSettled
-from dagrun.model.tool import make_tool
-from dagrun.runtime.record.backlog import Backlog
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.runtime.record.backlog import Backlog
 from keeping import Keeping
 from replans import Thinker
 from small_tools import ONCE, near, states, toolset
@@ -600,6 +600,6 @@ CAUGHT_BY: dict[type[Backlog], Callable[..., Any]] = {
 
 @pytest.mark.parametrize("mutant", CAUGHT_BY, ids=lambda mutant: mutant.__name__)
 async def test_mutants_are_caught(mutant: type[Backlog], small_portions: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagrun.runtime.record.record.Backlog", mutant)
+    monkeypatch.setattr("dagrun.kernel.runtime.record.record.Backlog", mutant)
     with pytest.raises((AssertionError, TimeoutError, pytest.fail.Exception)), anyio.fail_after(60):
         await CAUGHT_BY[mutant](None)

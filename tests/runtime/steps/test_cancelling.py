@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 
 import dagrun
 from dagrun import Plan, Policy, Secrets, State, Status, Step
-from dagrun.model.redaction.redactor import Redactor
+from dagrun.kernel.model.redaction.redactor import Redactor
 from small_tools import near, run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]

@@ -30,11 +30,11 @@ from dagrun import (
     Status,
     Step,
 )
-from dagrun.decide.durations import FADES_ABOVE
 from dagrun.errors import JournalFailed, RecordRefused
 from dagrun.events import AttemptStarted
 from dagrun.extend import Durations, Journal, SupportsDurations
 from dagrun.journal import summary_cache as remembered
+from dagrun.kernel.decide.durations import FADES_ABOVE
 from postgres_schemas import fresh_schema, say
 from test_learned_order import BY_HOPS, BY_SECONDS, ONE, STEPS, TOOLS, known
 

@@ -9,7 +9,7 @@ import pytest
 
 import dagrun
 from dagrun import Condition, Plan, RetryRule, RunResult, State, Status, Step, ToolContext, ToolError
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from places import unplaced
 from small_tools import ONCE, near, run, scripted, states, toolset
 

@@ -23,12 +23,12 @@ from dagrun import (
     Toolbox,
     ToolContext,
 )
-from dagrun.checks.check_plan import check_plan
-from dagrun.checks.checked_plan import empty_plan
 from dagrun.events import AttemptStarted
 from dagrun.extend import Durations
-from dagrun.graph.longest_paths import Expected, priorities
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.checks.checked_plan import empty_plan
+from dagrun.kernel.graph.longest_paths import Expected, priorities
+from dagrun.kernel.model.toolbox import AnyTool
 from judges import Judge
 from replans import patch
 

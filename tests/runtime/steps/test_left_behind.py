@@ -9,7 +9,7 @@ import dagrun
 from dagrun import Engine, Event, HedgeRule, MemoryJournal, Plan, Policy, Status, Step, ToolContext
 from dagrun.events import Progress, QuestionAsked, RunEnded
 from dagrun.extend import StillRunning, ToolCall
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from hedge_tools import known
 from replans import nap
 from small_tools import ONCE, toolset

@@ -9,7 +9,7 @@ import pytest
 
 from dagrun import Condition, Drop, Plan, PlanRefused, Replace, Status, Step, ToolError, Unavailable
 from dagrun.errors import SpliceRefused
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from replans import Thinker, nap, patch, start, uses
 from small_tools import near, run, scripted, states
 

@@ -9,7 +9,7 @@ import pytest
 
 import dagrun
 from dagrun import Add, Patch, Plan, Policy, Replace, Step
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 
 pytestmark = pytest.mark.anyio
 

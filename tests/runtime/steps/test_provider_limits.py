@@ -9,8 +9,8 @@ import pytest
 
 import dagrun
 from dagrun import Plan, PlanRefused, Policy, Rate, RetryRule, Status, Step, ToolError
-from dagrun.graph.adaptive_limit import Bucket, ProviderWindow
-from dagrun.model.tool import make_tool
+from dagrun.kernel.graph.adaptive_limit import Bucket, ProviderWindow
+from dagrun.kernel.model.tool import make_tool
 from small_tools import near
 
 pytestmark = pytest.mark.anyio

@@ -9,9 +9,9 @@ import pytest
 
 import dagrun
 from dagrun import RetryRule, State, Status, Step, StepResult, ToolContext, ToolError
-from dagrun.model.outcome import ErrorKind, Recovery
-from dagrun.model.tool import make_tool
-from dagrun.model.toolbox import AnyTool
+from dagrun.kernel.model.outcome import ErrorKind, Recovery
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.toolbox import AnyTool
 from dagrun.testing import StandIn, Takes
 from misbehaving import leaves_a_cancellation_behind
 from small_tools import AT_ONCE, ONCE, near, run, scripted, states

@@ -11,9 +11,9 @@ import pytest
 from dagrun import CountCritic, Event, RuleCritic, Status, Step, ToolContext, Verdict
 from dagrun.errors import SpliceRefused
 from dagrun.events import AttemptEnded, AttemptStarted, Reviewed
-from dagrun.model.outcome import ErrorKind, Outcome
-from dagrun.model.tool import make_tool
-from dagrun.model.usage import METER
+from dagrun.kernel.model.outcome import ErrorKind, Outcome
+from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.usage import METER
 from dagrun.testing import Takes
 from judges import Judge
 from misbehaving import BEHAVIOURS, end_what_was_left_behind, skip_what_only_asyncio_has

@@ -14,8 +14,8 @@ from anyio.lowlevel import checkpoint
 
 import dagrun
 from dagrun import Plan, Policy, RetryRule, State, Status, Step, ToolContext, ToolError
-from dagrun.model.outcome import ErrorKind
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.outcome import ErrorKind
+from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import Takes
 from misbehaving import cleans_up_for_too_long, leaves_a_cancellation_behind
 from small_tools import ONCE, echo, nap, near, run, scripted, states, toolset

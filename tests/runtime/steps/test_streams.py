@@ -12,7 +12,7 @@ from pydantic import Field
 import dagrun
 from dagrun import Condition, Drop, MemoryJournal, PlanRefused, Replace, Status, Step, ToolError
 from dagrun.errors import SpliceRefused
-from dagrun.model.tool import make_tool
+from dagrun.kernel.model.tool import make_tool
 from replans import Thinker, nap, patch, start
 from small_tools import AT_ONCE, ONCE, near, run, states, toolset
 

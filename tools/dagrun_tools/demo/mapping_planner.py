@@ -9,7 +9,7 @@ from typing import Any, Final
 import anyio
 
 from dagrun import Add, Brief, Condition, Patch, Replace, Step, Trigger, TriggerKind
-from dagrun.model.patch import rename_in_step
+from dagrun.kernel.model.patch import rename_in_step
 
 THINKING: Final = 0.4  # seconds; a model would take longer
 TOOL: Final = "map_columns"

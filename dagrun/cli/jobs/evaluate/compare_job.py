@@ -15,7 +15,7 @@ from dagrun.cli.terminal.text import Data, columns_of
 from dagrun.errors import shorten
 from dagrun.evaluate.comparison.compare import Comparing
 from dagrun.evaluate.comparison.comparison_text import markdown_of, text_of
-from dagrun.model.outcome import Status
+from dagrun.kernel.model.outcome import Status
 
 _INTERRUPTED: Final = "it was interrupted"
 

@@ -23,7 +23,7 @@ from dagrun.cli.terminal.user_errors import FAILED, BadInput
 from dagrun.evaluate.cases.evaluation import evaluate
 from dagrun.evaluate.cases.load_cases import CaseHost
 from dagrun.evaluate.cases.reports import junit_of, markdown_of, text_of
-from dagrun.model.planner import Planner
+from dagrun.kernel.model.planner import Planner
 
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 

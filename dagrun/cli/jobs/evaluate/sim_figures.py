@@ -12,7 +12,7 @@ from dagrun.cli.terminal.text import SCHEMA_VERSION, columns
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.evaluate.intervals import Interval
 from dagrun.evaluate.simulation.simulation import SHOWN_QUANTILES, Simulation, Variant
-from dagrun.model.outcome import Status
+from dagrun.kernel.model.outcome import Status
 
 _MOST_CRITICAL: Final = 5
 _MOST_DRAWN: Final = 10  # lines of a picture that can still be told apart

@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from dagrun.checks.check_plan import check_plan
 from dagrun.cli.jobs.bench_figures import check_suffix
 from dagrun.cli.jobs.evaluate.sim_figures import as_dict, draw, table
 from dagrun.cli.records.record_place import wait
@@ -22,11 +21,12 @@ from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.tool_modules import load_toolbox
 from dagrun.cli.terminal.text import Data, columns_of, is_drawable
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.decide.durations import Durations
 from dagrun.errors import shorten
 from dagrun.evaluate.simulation.call_models import FailureModel, failure_rates
 from dagrun.evaluate.simulation.simulate import simulate
 from dagrun.evaluate.simulation.simulation import MAX_VARIANTS, Variant
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.kernel.decide.durations import Durations
 
 T = TypeVar("T")
 

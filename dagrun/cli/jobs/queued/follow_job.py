@@ -11,7 +11,6 @@ import anyio
 import click
 
 from dagrun.api.replaying import Replayed
-from dagrun.api.submitting import follow
 from dagrun.cli.jobs.job import OnEvent
 from dagrun.cli.records.next_steps import answer_command
 from dagrun.cli.records.queued_runs import open_row
@@ -22,9 +21,10 @@ from dagrun.cli.terminal.event_lines import EventLines
 from dagrun.cli.terminal.signals import Interrupts, next_in_loop
 from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, coloured, printable
 from dagrun.errors import shorten
-from dagrun.model.event import Event, QuestionAsked, RunEnded, RunResumed, RunSuspended
-from dagrun.model.outcome import Status
-from dagrun.runtime.result import answer_of
+from dagrun.kernel.model.event import Event, QuestionAsked, RunEnded, RunResumed, RunSuspended
+from dagrun.kernel.model.outcome import Status
+from dagrun.kernel.runtime.result import answer_of
+from dagrun.workers.submitting import follow
 
 
 def follow_run(records: Records, run_id: str, where: Sequence[str], data: Data, flags: Mapping[str, Any]) -> int:

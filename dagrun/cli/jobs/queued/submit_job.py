@@ -9,8 +9,6 @@ from typing import Any, Final
 
 import click
 
-from dagrun.api.submitting import submit
-from dagrun.checks.check_plan import check_plan
 from dagrun.cli.jobs.goals import read_goal
 from dagrun.cli.jobs.queued.follow_job import follow_run
 from dagrun.cli.jobs.recording import DAY, typed_arguments
@@ -25,6 +23,8 @@ from dagrun.cli.setup.tool_modules import load_toolbox
 from dagrun.cli.terminal.text import SCHEMA_VERSION, data_output, printable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
+from dagrun.kernel.checks.check_plan import check_plan
+from dagrun.workers.submitting import submit
 
 _FROM_NOW: Final = re.compile(r"(\d{1,6})([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

@@ -11,8 +11,6 @@ import anyio
 
 from dagrun.api.engine import Engine
 from dagrun.api.options import ResumeOptions
-from dagrun.api.submitting import queue_of
-from dagrun.api.worker import ClaimEvent, Worker
 from dagrun.cli.jobs.execute import LEAVE_SECONDS, has_stuck_threads, unwrapped
 from dagrun.cli.jobs.one_run import log_level
 from dagrun.cli.records.run_records import open_shared_records
@@ -25,6 +23,8 @@ from dagrun.cli.terminal.signals import Interrupts, exit_hard, name_of, next_in_
 from dagrun.cli.terminal.text import Data, data_output
 from dagrun.errors import shorten, visible
 from dagrun.journal.queue import QueueStatus
+from dagrun.workers.submitting import queue_of
+from dagrun.workers.worker import ClaimEvent, Worker
 
 _MOST_REASON: Final = 400  # characters
 

@@ -1,0 +1,13 @@
+"""The live graph of one run: its state, and every change of it. Pure and synchronous.
+
+In: a `CheckedPlan` (from `dagrun.kernel.checks`), and events, one by one. Out: which steps may start now, the values
+that a call refers to, what is left of the ceilings, and the whole state of a run as plain JSON.
+
+Open `changes.py` first: it says which event changes what. `live_graph.py` has the state and the rules of release and
+blocking, `node.py` one step of it, `frontier.py` the ready steps in order. `build.py` makes the state of a new run,
+`fold.py` that of a recorded one, `reopen.py` finds what must be done again when a run is resumed. `ledger.py` reserves
+and settles what calls use. The sub-package `patches` changes the plan of a run while it goes on.
+
+Nothing here awaits, reads a clock, calls a tool or writes to the journal, and nothing but `changes.apply` changes a
+graph.
+"""

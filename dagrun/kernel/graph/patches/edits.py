@@ -1,0 +1,369 @@
+"""The edits of a patch, sorted by kind, and the plan as it would be with them.
+
+Edits that come too late are ignored, and impossible ones are reported. The graph itself is not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import count
+from typing import Any, Final
+
+from dagrun.kernel.checks.checked_plan import CheckedStep
+from dagrun.kernel.checks.findings import WHOLE_PLAN, Findings
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.patches import rules
+from dagrun.kernel.model.outcome import State
+from dagrun.kernel.model.patch import Add, Drop, Patch, Replace, Rewire, rename_in_step, rename_in_value
+from dagrun.kernel.model.plan import Step
+from dagrun.kernel.model.reference import Template
+from dagrun.kernel.model.value import Stored, is_lost_object, is_released
+
+AnyEdit = Add | Drop | Replace | Rewire
+
+# Between the places of two edits there is room for the places of the steps that they concern.
+STRIDE: Final = 1 << 20
+
+
+class ProblemPositions:
+    """Places of problems in a patch, as numbers: the edits in their order, each followed by its own places."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._last: dict[int, int] = {}
+
+    def name(self, place: int) -> str:
+        """Return the written form of *place*."""
+        return self._names.get(place) or f"edits[{place // STRIDE}]"
+
+    def behind(self, edit: int, name: str) -> int:
+        """Make a place that belongs to *edit*, after all its places so far."""
+        place = self._last[edit] = self._last.get(edit, edit) + 1
+        self._names[place] = f"{self.name(edit)}{name}"
+        return place
+
+
+class Edits:
+    """The edits of a patch by kind.
+
+    Args:
+        graph: The graph; it is never changed here.
+        patch: The patch.
+        findings: Collects the problems.
+        is_from_planner: Whether a planner is the author, who cannot loosen the policy.
+        known: The ids of the steps that had succeeded when the author looked; `None` for those of now.
+
+    Attributes:
+        carried_out: The edits that count.
+        fallen: The ids of steps that have succeeded since the author looked; the edits to them fall away.
+        new: The steps that are added, each with the place of its edit.
+        elements: By id of a new step, the element of a for_each that it replaces.
+        substitutes: The ids of replaced steps, and those of their substitutes.
+        dropped: The ids that leave without a substitute, each with the place of its edit.
+        rewired: The edits of steps that keep their id, each with its place.
+        instead: By id of a substitute whose edit has fallen away, the step that stays.
+    """
+
+    def __init__(
+        self,
+        graph: LiveGraph,
+        patch: Patch,
+        findings: Findings,
+        *,
+        is_from_planner: bool,
+        known: Collection[str] | None,
+    ) -> None:
+        self._graph = graph
+        self._findings = findings
+        self._is_from_planner = is_from_planner
+        self._known = known
+        self.carried_out: list[AnyEdit] = []
+        self.fallen: list[str] = []
+        self.new: dict[str, tuple[int, Step]] = {}
+        self.elements: dict[str, Node] = {}
+        self.substitutes: dict[str, str] = {}
+        self.dropped: dict[str, int] = {}
+        self.rewired: dict[str, tuple[int, Rewire]] = {}
+        self.instead: dict[str, str] = {}
+        self._edited: set[str] = set()
+        self._families: set[str] = set()  # the for_each of every element that is edited
+        for place, edit in zip(count(0, STRIDE), patch.edits, strict=False):
+            self._take(place, edit)
+        if self.instead:
+            self.new = {id_: (place, rename_in_step(step, self.instead)) for id_, (place, step) in self.new.items()}
+            self.carried_out = [self._as_carried_out(edit) for edit in self.carried_out]
+
+    @property
+    def leaving(self) -> Iterator[str]:
+        """Yield every id that leaves the plan."""
+        yield from self.dropped
+        yield from self.substitutes
+
+    def place_of(self, id_: str) -> int:
+        """Return the place of the edit that removes a step from the plan."""
+        return self.dropped[id_] if id_ in self.dropped else self.new[self.substitutes[id_]][0]
+
+    def is_leaving(self, node: Node) -> bool:
+        """Whether a step leaves the plan, by itself or with its for_each."""
+        own = node.id in self.dropped or node.id in self.substitutes
+        return own or (node.parent is not None and self.is_leaving(node.parent))
+
+    def use_of(self, edit: Rewire) -> dict[str, str]:
+        """Return the substitutions of *edit*, with the kept steps for substitutes that were refused."""
+        return {old: self.instead.get(new, new) for old, new in edit.use.items()}
+
+    def rewrite(self, step: Step, edit: Rewire) -> Step:
+        """Return *step* with the dependencies and arguments that *edit* names."""
+        fields = {"depends_on": edit.depends_on, "args": edit.args}
+        changes = {name: value for name, value in fields.items() if value is not None}
+        return step.model_copy(update=self._renamed(changes))
+
+    def _renamed(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """Rename fallen substitutes in *changes* to the steps that stay."""
+        if self.instead and "depends_on" in changes:
+            changes["depends_on"] = tuple(self.instead.get(id_, id_) for id_ in changes["depends_on"])
+        if self.instead and "args" in changes:
+            changes["args"] = rename_in_value(changes["args"], self.instead)
+        return changes
+
+    def _take(self, place: int, edit: AnyEdit) -> None:
+        if isinstance(edit, Add):
+            self._come(place, edit.step)
+        else:
+            node = self._target(place, edit)
+            if node is None:
+                return
+            self._sort(place, edit, node)
+        if isinstance(edit, Add | Replace) and self.new[edit.step.id][1] is not edit.step:
+            edit = self._as_carried_out(edit)  # with the retry rule that counts
+        self.carried_out.append(edit)
+
+    def _as_carried_out(self, edit: AnyEdit) -> AnyEdit:
+        """Return *edit* with the ids that are valid after others have fallen away, for the record."""
+        match edit:
+            case Add() | Replace():
+                return edit.model_copy(update={"step": self.new[edit.step.id][1]})
+            case Rewire():
+                fields = {name: getattr(edit, name) for name in edit.model_fields_set & {"depends_on", "args"}}
+                changes = self._renamed({name: value for name, value in fields.items() if value is not None})
+                return edit.model_copy(update={**changes, "use": self.use_of(edit)} if edit.use else changes)
+            case _:
+                return edit
+
+    def _target(self, place: int, edit: Drop | Replace | Rewire) -> Node | None:
+        """Return the target of *edit*; `None` if it cannot be edited, or the edit is void."""
+        node = self._graph.nodes.get(edit.id)
+        if node is None or node.is_gone:
+            hint = self._findings.hint(edit.id, _Present(self._graph.nodes))
+            self._findings.add("DR401", place, "id", id=repr(edit.id[:200]), hint=hint)
+            return None
+        family = node.parent.id if node.parent is not None else ""
+        if edit.id in self._edited or edit.id in self._families or family in self._edited:
+            self._findings.add("DR410", place, "id", step=edit.id)
+            return None
+        self._edited.add(edit.id)
+        self._families.add(family)
+        if node.state is State.SUCCEEDED and self._known is not None and edit.id not in self._known:
+            self.fallen.append(edit.id)
+            if isinstance(edit, Replace):
+                self.instead[edit.step.id] = edit.id
+            return None
+        return node if rules.is_editable(edit, node, place, self._findings) else None
+
+    def _sort(self, place: int, edit: Drop | Replace | Rewire, node: Node) -> None:
+        match edit:
+            case Drop():
+                self.dropped[edit.id] = place
+            case Rewire():
+                self.rewired[edit.id] = (place, edit)
+            case Replace():
+                self.substitutes[edit.id] = edit.step.id
+                self._come(place, edit.step)
+                if node.parent is not None:
+                    self.elements[edit.step.id] = node
+        if self._is_from_planner:
+            rules.check_loosening(edit, node, self._graph.plan, place, self._findings)
+
+    def _come(self, place: int, step: Step) -> None:
+        if step.id in self.new:
+            self._findings.add("DR402", place, "step.id", id=repr(step.id[:200]))
+            return
+        policy = self._graph.plan.policy
+        self.new[step.id] = (place, step.within(policy.retry) if self._is_from_planner else step)
+        if self._is_from_planner:
+            rules.check_retries(step, policy, place, self._findings)
+
+
+class _Present(Collection[str]):
+    """The ids that can be edited, without a copy: they are only read for a hint."""
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self._nodes = nodes
+
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self._nodes and not self._nodes[str(id_)].is_gone
+
+    def __iter__(self) -> Iterator[str]:
+        return (id_ for id_, node in self._nodes.items() if not node.is_gone)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+
+# The plan with the patch -------------------------------------------------------------------------------------
+
+
+def is_over(node: Node) -> bool:
+    """Whether a step can no longer be on a cycle: it has succeeded, or has left the plan.
+
+    A step that was skipped still stands between others of the plan, and the plan must stay valid as a whole. An element
+    of a for_each is no step of the plan: any settled one counts.
+    """
+    if node.parent is not None:
+        return node.state.is_settled
+    return node.state is State.SUCCEEDED or node.is_gone
+
+
+def waiting_after(
+    graph: LiveGraph, needs: Mapping[str, Iterable[str]], leaving: frozenset[str]
+) -> Callable[[str], Iterator[str]]:
+    """Return a function for the successors of a step with the patch applied, as far as they may be on a cycle.
+
+    Args:
+        graph: The graph without the patch.
+        needs: The dependencies of each step that is added or changed.
+        leaving: The ids that leave the plan.
+    """
+    added: dict[str, list[str]] = {}
+    for id_, before in needs.items():
+        for need in before:
+            added.setdefault(need, []).append(id_)
+
+    def after(id_: str) -> Iterator[str]:
+        yield from added.get(id_, ())
+        node = graph.nodes.get(id_)
+        if node is None or id_ in leaving:
+            return
+        for next_ in node.successors:
+            if next_.id not in needs and next_.id not in leaving and not is_over(next_):
+                yield next_.id
+        parent = node.parent  # which waits for its elements
+        if parent is not None and parent.id not in leaving and not parent.state.is_settled:
+            yield parent.id
+
+    return after
+
+
+class KnownIds(Mapping[str, int]):
+    """The ids that a step may wait for with the patch applied. Their values, the places in a plan, are not used."""
+
+    def __init__(self, nodes: Mapping[str, Node], leaving: frozenset[str], new: Mapping[str, object]) -> None:
+        self._nodes = nodes
+        self._leaving = leaving
+        self._new = new
+
+    def __getitem__(self, id_: str) -> int:
+        if id_ in self:
+            return 0
+        raise KeyError(id_)
+
+    def __contains__(self, id_: object) -> bool:
+        if id_ in self._new:
+            return True
+        node = self._nodes.get(id_) if isinstance(id_, str) else None
+        return node is not None and node.parent is None and not node.is_gone and id_ not in self._leaving
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (id_ for id_ in self._nodes if id_ in self)
+        yield from self._new
+
+    def __len__(self) -> int:
+        return len(self._nodes) + len(self._new)
+
+
+class Definitions(Mapping[str, Step]):
+    """The definitions of the steps of `KnownIds`, with the patch applied."""
+
+    def __init__(self, nodes: Mapping[str, Node], index: Mapping[str, int], own: Mapping[str, Step]) -> None:
+        self._index = index
+        self._nodes = nodes
+        self._own = own
+
+    def __getitem__(self, id_: str) -> Step:
+        if id_ not in self._index:
+            raise KeyError(id_)
+        return self._own[id_] if id_ in self._own else self._nodes[id_].plan.step
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._index)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+
+# Released outputs --------------------------------------------------------------------------------------------
+
+
+def check_released_sources(graph: LiveGraph, checked: CheckedStep, place: int, findings: Findings) -> None:
+    """Refuse a step that reads a released output."""
+    for id_ in sorted(checked.value_sources):
+        node = graph.nodes.get(id_)
+        if node is not None and _is_gone(graph, node.value):
+            findings.add("DR423", place, "", step=checked.step.id, dependency=id_)
+
+
+def check_released_answer(
+    graph: LiveGraph, edits: Edits, steps: Mapping[str, CheckedStep], output: Template | None, findings: Findings
+) -> None:
+    """Refuse a patch after which the run would answer with a released output.
+
+    Args:
+        graph: The graph without the patch.
+        edits: The edits of the patch.
+        steps: The steps that are added or changed, by id.
+        output: The answer with the patch; `None` for the outputs of the sinks.
+        findings: Collects the problems.
+    """
+    if graph.releasing is None:
+        return
+    if output is not None:
+        sources: Iterable[str] = sorted(output.sources)
+    elif graph.output is not None:
+        sources = [node.id for node in graph.planned()]
+    else:
+        sources = _left_by(graph, edits, steps)
+    gone = [graph.nodes[id_] for id_ in sources if id_ in graph.nodes and _is_gone(graph, graph.nodes[id_].value)]
+    if gone and output is None:
+        needed = frozenset(need for checked in steps.values() for need in _waits(checked))
+        gone = [node for node in gone if not _has_successor(graph, node, edits, steps, needed)]
+    for node in gone:
+        findings.add("DR424", WHOLE_PLAN, "output", step=node.id)
+
+
+def _is_gone(graph: LiveGraph, value: Stored) -> bool:
+    """Whether a value was released, or had objects that were in the memory of an earlier process."""
+    # A patch on record was applied while its objects were there: what was not is marked, and has its value still.
+    is_folded = graph.releasing is not None and not graph.releasing.drops
+    return is_released(value) or (is_lost_object(value) and not is_folded)
+
+
+def _left_by(graph: LiveGraph, edits: Edits, steps: Collection[str]) -> Iterable[str]:
+    """Return the ids of the old dependencies of all steps that leave or change."""
+    nodes = (graph.nodes.get(id_) for id_ in (*edits.leaving, *steps))
+    return dict.fromkeys(need for node in nodes if node is not None for need in node.plan.depends_on)
+
+
+def _waits(checked: CheckedStep) -> Iterator[str]:
+    """Yield the ids that a step waits for, without the barrier of a wave."""
+    return (need for need in checked.depends_on if need not in checked.gates)
+
+
+def _has_successor(
+    graph: LiveGraph, node: Node, edits: Edits, steps: Mapping[str, CheckedStep], needed: Collection[str]
+) -> bool:
+    """Whether a step will wait for *node* with the patch applied: then the run does not answer with *node*."""
+    if node.id in needed or node.is_gone or node.parent is not None:
+        return True
+    stay = (after for after in node.successors if after.id not in steps and not edits.is_leaving(after))
+    return any(not after.is_gone and node.id not in after.plan.gates for after in stay)

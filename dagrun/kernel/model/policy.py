@@ -1,0 +1,284 @@
+"""The limits and rules that the host sets for its runs, and the size limits of plans from outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from dagrun.errors import shorten
+from dagrun.kernel.model.condition import Condition
+from dagrun.kernel.model.flow.boundary import Flow
+from dagrun.kernel.model.outcome import TriggerKind
+from dagrun.kernel.model.plan import Names, RetryRule, Seconds, TerseModel
+from dagrun.kernel.model.reference import BadReference
+from dagrun.kernel.model.secrets.patterns import Personal
+from dagrun.kernel.model.value import MAX_ARGUMENT_BYTES, MAX_SPILL_BYTES
+
+Count = Annotated[int, Field(ge=1)]
+
+DefaultAnswer = Literal["approve", "deny"]
+
+# The only name that the condition of an approval rule may refer to: the arguments of the call.
+ARGUMENTS: Final = "args"
+
+
+class ApprovalRule(TerseModel):
+    """A rule that names calls that a person must agree to, by tool and by exact arguments.
+
+    Attributes:
+        tool: The name of the tool; ``*`` for every tool.
+        when: The condition on the arguments, which it refers to as ``args``; `None` for every call.
+        why: The reason that is shown to the person.
+        checklist: Points that must be ticked for a yes.
+        answer_within: Seconds until the default answer counts; `None` for the value of the policy.
+        default_answer: The default answer; `None` for the policy's.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    tool: str
+    when: Condition | None = None
+    why: str = ""
+    checklist: Names = ()
+    answer_within: Seconds | None = None
+    default_answer: DefaultAnswer | None = None
+
+    @field_validator("when")
+    @classmethod
+    def _looks_at_arguments(cls, when: Condition | None) -> Condition | None:
+        for leaf in when.leaves() if when is not None else ():
+            text = shorten(leaf.ref or "")
+            try:
+                step = leaf.reference.step
+            except BadReference as error:
+                raise ValueError(f"{text!r} is not a reference: {error}") from None
+            if step != ARGUMENTS:
+                raise ValueError(f"a rule looks at the arguments of the call alone: write args.amount, say, not {text}")
+        return when
+
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Rules = Sequence[ApprovalRule]
+    Triggers = Sequence[TriggerKind]
+    Redacted = Sequence[Personal]
+else:
+    Rules = Annotated[tuple[ApprovalRule, ...], Field(strict=False)]
+    # In a TOML file they are texts.
+    Triggers = Annotated[tuple[Annotated[TriggerKind, Field(strict=False)], ...], Field(strict=False)]
+    Redacted = Annotated[tuple[Personal, ...], Field(strict=False)]
+
+
+# Fields that were in a release, and had no effect.
+_GONE: Final = ("primary_metric", "guardrail_metric")
+
+
+class HedgeRule(TerseModel):
+    """When a slow call is hedged: another call starts in parallel, the first success counts, the other call is stopped.
+
+    A call is hedged only if all of this holds:
+
+    - Its tool only looks (``pure``, ``read``).
+    - The end of the run waits for it, judged by the longest remaining paths.
+    - There is room for one more call under every limit and ceiling.
+    - It is no plain function in a thread, which could not be stopped, and no critic looks at its step.
+    - Its attempt has not been hedged before.
+
+    Attributes:
+        quantile: A call is slow when it has taken longer than this part of the calls of its tool.
+        most_medians: A call is also slow when it has taken this many times the median. This catches slow calls that
+            are so many that the quantile is itself the time of a slow call.
+        min_calls: Calls of a tool that must have ended before any call of it counts as slow; at most 500.
+        tools: The only tools to hedge; empty for all that only look.
+        max_share: The part of the calls of a tool that may be hedged, in all runs of an engine together; the first
+            three hedges are not counted. When everything has become slow, doubled calls would make it slower.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    quantile: float = Field(default=0.95, ge=0.5, lt=1)
+    most_medians: float = Field(default=3.0, gt=1, allow_inf_nan=False)
+    min_calls: int = Field(default=20, ge=1, le=500)
+    tools: Names = ()
+    max_share: float = Field(default=0.1, gt=0, le=1)
+
+
+class Rate(TerseModel):
+    """The rate limits of a provider per minute, with bursts of up to a tenth.
+
+    How many calls it takes at once needs no rate: a pool, or a tool without one, that refuses calls for now (HTTP 429,
+    or an error with ``retry_after``) gets no more at once than it has taken, and more again when that goes well.
+
+    Attributes:
+        requests_per_minute: Calls.
+        tokens_per_minute: Tokens. A call counts with the ``max_tokens`` of its tool while it runs, and with what it has
+            reported when it has ended.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    requests_per_minute: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    tokens_per_minute: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+
+class Policy(TerseModel):
+    """The limits and rules of a run. Times are in seconds; `None` means no limit.
+
+    Attributes:
+        max_running: Steps that run at once.
+        max_running_by_tool: Calls of one tool that run at once, by tool.
+        max_running_by_pool: Steps of one pool that run at once, by pool.
+        rate_by_pool: Calls and tokens a minute of one pool, by pool; counted over all runs of an engine.
+        max_steps: Steps of a run, including the elements of ``for_each`` and the steps of patches.
+        max_fan_out: Elements of one ``for_each``.
+        max_argument_bytes: Bytes of JSON that the arguments of one call may take. The same limit holds for each other
+            value that joins many or stands in a plan: the list of a ``for_each``, the outputs of its elements together,
+            a default, and the inputs of the run.
+        max_spill_bytes: Bytes of JSON of an output that becomes an artifact because it is over the ``output_limit`` of
+            its tool; only tools that are declared to return an `Artifact` or something else (``list[int] | Artifact``)
+            may return so much.
+        max_seconds: The duration of the whole run, to the end of its last attempt, without the time in which it only
+            waits for people: a question is open, and nothing else runs.
+        max_attempts: Calls of tools in the whole run.
+        max_calls_by_tool: Calls of one tool in the whole run, by tool.
+        max_tokens: Tokens of the whole run.
+        max_cost: Cost of the whole run, in the currency that tools report.
+        max_replans: Requests to the planner that may change the plan, in the whole run.
+        max_replans_per_step: Requests to the planner about one step and its substitutes, so that one part of the plan
+            cannot use up the requests of others. Elements count for their ``for_each``, and a
+            request about several steps counts for each.
+        max_planner_calls: Calls of the planner, including repairs of refused patches.
+        max_edits: Edits of one patch.
+        warn_at: The part of a ceiling at which optional steps are dropped and replanning stops; `None` for never.
+        timeout: The duration of an attempt, unless the step or the tool sets a shorter one.
+        grace: The seconds in which cancelled code may clean up: it is cancelled once, and at every await
+            when they are over. A step that still runs then is abandoned. 1 by default; 0 leaves no time to clean up.
+        retry: How often, and when, a step is tried again.
+        hedge: When a slow call is hedged; `None` for never.
+        replan_on: The reasons for which the planner is asked at all.
+        planner_timeout: The duration of one call of the planner.
+        critic_timeout: The duration of one review of a critic.
+        brief: What a planner sees. ``structural``: types, sizes, and the keys that the output schema of a tool or a
+            reference of the plan names; no text of tools or critics. ``errors``, the default: also why steps failed
+            or were surprising, what critics said, and how earlier requests ended. ``full``: also the content of
+            results.
+        max_brief_bytes: Bytes of one result in a full brief.
+        approve: Calls that a person must approve, in addition to tools with ``needs_approval``.
+        min_confidence: A step with an effect and with less confidence than this needs a person; so does a plan or a
+            patch whose planner has less confidence in it, and an answer that is made of outputs to which their tools or
+            critics gave less. A model's plan or patch that gives no confidence needs a person if it has effects.
+        stream_safe: Tools that may be called before the planner has ended its plan, in spite of their effects.
+        approve_patches: When a person must agree to a patch: ``never``, if it brings ``effects``, or ``always``.
+        freeze_plan: Whether patches of a planner may drop and repeat calls of the first plan, and add no other. A call
+            with an effect is made once, behind all that stood before it, and nothing runs before the first plan is
+            whole. The host changes its plan as it wants.
+        unknown_tools: The reaction when a planner asks for a tool that the run does not have or does not allow:
+            ``refuse`` (the answer is refused, and the planner is asked again), or ``escalate`` (to people, who alone
+            can add a tool).
+        approve_output: Whether a person must agree before the run returns its answer.
+        answer_within: How long a question stays open before the default answer counts.
+        default_answer: The answer that counts when there is none in time.
+        max_pending: Questions that are open at once.
+        last_resort: The reaction to a final failure without help: ``skip`` the steps that depend
+            on it, or ``escalate`` the run to people.
+        max_stuck_threads: Threads that did not stop when told to; with more of them, plain functions are refused.
+        max_threads: Worker threads for plain functions.
+        max_processes: Worker processes; `None` for one per core.
+        max_process_memory: Bytes of address space of a worker process.
+        redact: The kinds of personal data that are kept out of logs, reports, briefs and messages: ``email``,
+            ``phone``, ``iban``, ``card``. Values that are passed to steps stay as they are.
+        redact_records: Whether the same is taken out of events before they are written to the journal: these kinds of
+            personal data, what the *redact* function of the run takes out, what looks like a token, and fields with
+            names of secrets. The run itself works with the true values. A resumed run has them from sealed originals if
+            the host has a ``record_key``. Otherwise steps that only look are called again, and steps that need a value
+            of another one are skipped; a run whose plan, patches or inputs were redacted cannot be resumed.
+        unrecorded: Tools whose outputs are not written to the journal. When the run is resumed, those of them that only
+            look are called again; steps that need the output of another one are skipped.
+        release_outputs: Whether outputs that are texts, lists or objects are dropped from memory as soon as no step of
+            the plan can read them, unless they are part of the run's answer. Journals keep them.
+        flow: The trust boundary: the sources that each argument accepts; `None` for no boundary, so that nothing is
+            computed.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    max_running: Count | None = None
+    max_running_by_tool: dict[str, Count] = Field(default_factory=dict)
+    max_running_by_pool: dict[str, Count] = Field(default_factory=dict)
+    rate_by_pool: dict[str, Rate] = Field(default_factory=dict)
+    max_steps: Count | None = None
+    max_fan_out: Count = 1_000
+    max_argument_bytes: Count = MAX_ARGUMENT_BYTES
+    max_spill_bytes: Count = MAX_SPILL_BYTES
+    max_seconds: Seconds | None = None
+    max_attempts: Count | None = None
+    max_calls_by_tool: dict[str, Count] = Field(default_factory=dict)
+    max_tokens: Count | None = None
+    max_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    max_replans: int = Field(default=3, ge=0)
+    max_replans_per_step: Count | None = None
+    max_planner_calls: Count | None = None
+    max_edits: Count = 1_000
+    warn_at: float | None = Field(default=None, gt=0, le=1)
+    timeout: Seconds | None = None
+    grace: Seconds = 1.0
+    retry: RetryRule = RetryRule()
+    hedge: HedgeRule | None = None
+    replan_on: Triggers = tuple(TriggerKind)
+    planner_timeout: Seconds = 60.0
+    critic_timeout: Seconds = 60.0
+    brief: Literal["structural", "errors", "full"] = "errors"
+    max_brief_bytes: Count = 2_000
+    approve: Rules = ()
+    min_confidence: float = Field(default=0.6, ge=0, le=1)
+    stream_safe: Names = ()
+    approve_patches: Literal["never", "effects", "always"] = "never"
+    freeze_plan: bool = False
+    unknown_tools: Literal["refuse", "escalate"] = "refuse"
+    approve_output: bool = False
+    answer_within: Seconds | None = None
+    default_answer: DefaultAnswer = "deny"
+    max_pending: Count = 100
+    last_resort: Literal["skip", "escalate"] = "skip"
+    max_stuck_threads: Count = 16
+    max_threads: Count = 40
+    max_processes: Count | None = None
+    max_process_memory: Count | None = None
+    redact: Redacted = ()
+    redact_records: bool = False
+    unrecorded: Names = ()
+    release_outputs: bool = False
+    flow: Flow | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_gone_fields(cls, given: Any, info: ValidationInfo) -> Any:
+        if not isinstance(given, dict) or not (gone := [name for name in _GONE if name in given]):
+            return given
+        if info.mode != "json":  # the policy of a record is read as JSON
+            raise ValueError(f"take out {' and '.join(gone)}: a policy has no such field any more, as it had no effect")
+        return {name: value for name, value in given.items() if name not in _GONE}
+
+
+class PlanLimits(TerseModel):
+    """Limits of size for plans from files and planners; a plan that the host builds has none.
+
+    To raise a limit, read the plan with other limits: ``read_plan(path, limits=PlanLimits(max_steps=10_000))``.
+
+    Attributes:
+        max_bytes: Bytes of the text, counted before it is parsed.
+        max_steps: Steps of the plan as written.
+        max_depth: Levels of nesting.
+        max_dependencies: Dependencies of one step.
+        max_edges: Dependencies of all steps together.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    max_bytes: Count = 1_000_000
+    max_steps: Count = 1_000
+    max_depth: Count = 32
+    max_dependencies: Count = 100
+    max_edges: Count = 1_000_000

@@ -1,0 +1,359 @@
+"""`Run`: a run as the host program holds it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from anyio.abc import TaskGroup
+
+from dagrun.errors import ContractError, Problem, SpliceRefused, StepNotFound
+from dagrun.kernel.decide.durations import Durations
+from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.plan_history import PlanHistory
+from dagrun.kernel.model.event import Event, RunResumed
+from dagrun.kernel.model.outcome import State, Status, TriggerKind
+from dagrun.kernel.model.patch import Consequence, Patch
+from dagrun.kernel.model.question import Answer, Question, answer_from
+from dagrun.kernel.model.toolbox import hint
+from dagrun.kernel.runtime.backend import named_loop, yield_to_loop
+from dagrun.kernel.runtime.record.observers import DEFAULT_BUFFER, Observer, Subscription
+from dagrun.kernel.runtime.record.record import Record
+from dagrun.kernel.runtime.result import RunResult, StepResults
+from dagrun.kernel.runtime.run_assembly import RunAssembly
+from dagrun.kernel.runtime.run_setup import RunSetup
+from dagrun.presenters import notebook_bundle
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from dagrun.kernel.graph.patches.apply_patch import CheckedPatch
+    from dagrun.kernel.runtime.run_features import AnswerPiece, RunFeatures
+
+
+class Run:
+    """A plan that is being carried out. Made by `dagrun.start` or `dagrun.resume`.
+
+    Args:
+        setup: The options and inputs that it is made of.
+        features: Makes its parts that belong to features.
+
+    Attributes:
+        id: The id of the run.
+        artifacts: The store of the files of its tools.
+    """
+
+    def __init__(self, setup: RunSetup, features: RunFeatures) -> None:
+        self.id = setup.run_id
+        self.artifacts = setup.calls.artifacts
+        self._thread = threading.get_ident()
+        self._plan = setup.plan
+        self._run_log = setup.run_log
+        self._assembly = assembly = RunAssembly(setup, features)
+        self._graph = assembly.parts.graph
+        self._record = assembly.parts.record
+        self._people = assembly.parts.people
+        self._scheduler = assembly.scheduler
+        self._coordinator = assembly.coordinator
+
+    def __repr__(self) -> str:
+        graph, scheduler = self._graph, self._scheduler
+        status = graph.status or ("stopping" if scheduler.finish.is_closing else "running")
+        return f"<Run {self.id} {status}: {scheduler.standing()}>"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return notebook_bundle(self)
+
+    # For the host program ---------------------------------------------------------------------------------
+
+    @property
+    def states(self) -> dict[str, State]:
+        """The state of every step now, elements of for_each included."""
+        return {id_: node.state for id_, node in self._graph.nodes.items()}
+
+    @property
+    def graph(self) -> LiveGraph:
+        """The state of the run, read-only, for code that shows it to people."""
+        return self._graph
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start of the run, or from its start to its end."""
+        return self._record.makespan
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every step has settled, or the run is suspended."""
+        return self._assembly.ended.is_set()
+
+    def events(self, buffer: int = DEFAULT_BUFFER) -> Subscription:
+        """Watch the run from now on: an async iterator over its events.
+
+        Args:
+            buffer: Events kept for an observer that falls behind; it sees a `Gap` in place of older ones.
+
+        Raises:
+            ContractError: The buffer has no room for one event.
+        """
+        if buffer < 1:
+            raise ContractError(f"buffer must be at least 1, got {buffer}")
+        subscription = Subscription(buffer)
+        self._record.watch(subscription)
+        return subscription
+
+    def cancel(self, step: str | None = None, reason: str = "cancelled by the host") -> bool:
+        """Cancel one step, or the whole run. Steps that depend on a cancelled step are skipped; all others run on.
+
+        Nothing starts any more in a run that is cancelled. If this ends more than 200 steps, some of them may still be
+        open when it returns: they are settled in later turns, so that other tasks in the loop get theirs.
+
+        Args:
+            step: The id of the step; `None` for the run.
+            reason: The reason for the record.
+
+        Returns:
+            Whether there was something left to cancel.
+
+        Raises:
+            ContractError: It was called outside the thread of the loop; or the reason is no text.
+            StepNotFound: There is no such step.
+        """
+        # Before anything has changed: half a cancellation would leave a step that is never woken.
+        self._must_be_in_loop("cancelled", "run_sync(run.cancel)")
+        _must_be_text(reason)
+        if step is not None and step not in self._graph.nodes:
+            raise StepNotFound(f"the run has no step {step!r}{hint(step, self._graph.nodes)}")
+        with named_loop():
+            return self._assembly.cancel(None if step is None else self._graph.nodes[step], reason)
+
+    def suspend(self, reason: str = "suspended by the host") -> bool:
+        """Start no more steps, and end as soon as nothing runs, so that the run can be resumed later.
+
+        Calls without an effect are stopped; a call with an effect gets the grace period to end by itself. A call that
+        is stopped and does not end is left behind after one more grace period.
+
+        Args:
+            reason: The reason for the record.
+
+        Returns:
+            Whether the run had not ended.
+
+        Raises:
+            ContractError: The run has no journal to resume it from; or it was called outside the thread of the loop; or
+                the reason is no text.
+        """
+        self._must_be_in_loop("suspended", "run_sync(run.suspend)")
+        _must_be_text(reason)
+        if self._run_log is None:
+            raise ContractError("only a run with a journal can be suspended: journal=…")
+        was_running = not self.has_ended
+        with named_loop():
+            self._scheduler.stopping.suspend(Status.CANCELLED, reason)
+        return was_running
+
+    async def _durable(self) -> None:
+        """Wait until all that has happened so far is durable."""
+        if self._run_log is None:
+            return
+        failure = self._assembly.failure
+        if failure is not None:
+            raise type(failure)(*failure.args) from failure  # the traceback of *failure* itself leads back to the run
+        await self._run_log.durable()
+
+    # Changing the plan ------------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> PlanHistory:
+        """The plan as it stands at this instant, with all its revisions."""
+        return PlanHistory(self._graph.plan.plan, self._graph.revisions)
+
+    def check(self, patch: Patch) -> Consequence:
+        """Return the changes that *patch* would make to the plan now, and change nothing.
+
+        Raises:
+            SpliceRefused: The patch has problems; all of them are in the error.
+        """
+        return self._checked(patch).consequence
+
+    async def splice(self, patch: Patch) -> Consequence:
+        """Apply *patch* to the plan, all of it at this instant. Steps that it does not touch keep running.
+
+        Args:
+            patch: The edits. With a *base*, the patch is refused if a later revision has changed a step that it names,
+                or a neighbour of a step that it edits.
+
+        Returns:
+            What the patch did.
+
+        Raises:
+            SpliceRefused: The patch has problems; all of them are in the error, and the plan is unchanged.
+        """
+        self._must_be_in_loop()
+        try:
+            checked = self._checked(patch)
+        except SpliceRefused as error:
+            if self._graph.status is None:  # an observer that is shown the end may still try
+                self._record.refuse_patch("host", error.problems)
+                self._record.deliver()
+            raise
+        self._scheduler.splice(checked, "host", patch.reason)
+        if self._coordinator is not None and self._graph.triggers:
+            self._coordinator.wake()
+        await self._durable()
+        return checked.consequence
+
+    def _checked(self, patch: Patch) -> CheckedPatch:
+        if self._scheduler.finish.is_closing:
+            raise SpliceRefused((Problem("DR417", ""),))
+        self._record.backlog.finish()
+        checked, problems = self._record.splicer.check(patch)
+        if checked is None:
+            raise SpliceRefused(problem for problem in problems if not problem.is_advice)
+        return checked
+
+    async def change_goal(self, goal: str) -> None:
+        """Change the goal of the run: steps that have not started wait until the planner has found a plan for it.
+
+        Args:
+            goal: The goal from now on.
+
+        Raises:
+            ContractError: The run has no planner, has ended, or may not ask its planner about a changed goal.
+        """
+        self._must_be_in_loop()
+        if self._coordinator is None or TriggerKind.GOAL_CHANGED not in self._plan.policy.replan_on:
+            raise ContractError("only a run with a planner that is asked about it can change its goal: planner=…")
+        if self.has_ended or self._scheduler.finish.is_closing:
+            raise ContractError("the run has ended, or is being stopped")
+        self._record.change_goal(goal)
+        self._scheduler.on_external_change()
+        await self._durable()
+
+    # People -----------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> tuple[Question, ...]:
+        """The open questions, in the order in which they were asked."""
+        return tuple(self._graph.questions.values())
+
+    async def answer(self, question: str | Question | Iterable[str | Question], answer: Answer | bool) -> None:
+        """Answer an open question, or several approvals at once.
+
+        Args:
+            question: The question or its id; or several.
+            answer: Yes, no, or an `Answer` with a value, a note, or the points of the checklist that were ticked.
+
+        Raises:
+            QuestionNotFound: A question was never asked, has been answered, or has become void.
+            AnswerRefused: The answer does not fit; or it approves several calls that change the world each time.
+        """
+        self._must_be_in_loop()
+        several = [question] if isinstance(question, str | Question) else list(question)
+        self._people.answer([q.id if isinstance(q, Question) else q for q in several], answer_from(answer))
+        await self._durable()
+
+    def _must_be_in_loop(self, done: str = "changed", how: str = "run(run.splice, …)") -> None:
+        if threading.get_ident() != self._thread and not self.has_ended:
+            raise ContractError(f"a run is {done} in its loop; in a thread, use anyio.from_thread.{how}")
+
+    def answer_stream(self) -> AsyncIterator[AnswerPiece]:
+        """Iterate over the text of the answer while it is composed (``compose=``), in pieces, to the end of the run.
+
+        A piece is a `str`. If the call that writes the answer fails and is made again, the first piece of the new text
+        has ``is_anew``, and all before is void. The whole answer comes as one piece at the end if its tool streams
+        nothing (`ToolContext.stream`), and if a person or a critic has to look at it first; and nothing comes if it is
+        not handed out. Only `result` says whether the run has succeeded.
+
+        Raises:
+            ContractError: The run does not compose its answer.
+        """
+        if self._assembly.composing is None:
+            raise ContractError("only a run that composes its answer can stream it: compose=…")
+        return self._assembly.composing.stream(self._assembly.ended, self.result)
+
+    async def result(self) -> RunResult:
+        """Wait for the run to end, or to be suspended, and return its result.
+
+        A step that would not stop does not delay it. With a journal, everything in the result is durable.
+
+        Raises:
+            JournalFailed: The journal could not be written; the run was ended then, and what it did last is not on
+                record.
+            OwnerLost: Another process has taken the run over, and has resumed it.
+        """
+        await self._assembly.ended.wait()
+        await self._durable()
+        graph, seconds = self._graph, self._record.makespan
+        assert graph.status is not None
+        return RunResult(self.id, graph.status, graph.reason, StepResults(graph.nodes), self.artifacts, seconds, graph)
+
+    # For the engine that opens it -------------------------------------------------------------------------
+
+    async def open(self, tasks: TaskGroup, taken_over: Callable[[Record], None] | None = None) -> None:
+        """Start the run; see `RunAssembly.open`. With a journal, no tool is called before the start is on record.
+
+        Raises:
+            JournalFailed: The journal cannot be written.
+        """
+        if self._run_log is not None:
+            # Building the state took time, and so will writing the whole plan as text.
+            await yield_to_loop()
+        self._assembly.open(tasks, taken_over)
+        if self._run_log is not None:
+            await self._run_log.durable()
+        self._assembly.go(tasks)
+
+    def fold(self, recorded: Iterable[Event]) -> None:
+        """Fold the events on record into the state, before the run is resumed.
+
+        Raises:
+            JournalDamaged: The events do not follow from each other.
+        """
+        from dagrun.kernel.graph.fold import fold
+
+        fold(self._graph, recorded, self.id)
+
+    async def resume(self, tasks: TaskGroup, last: Event, resumed: Callable[[int, float], RunResumed]) -> None:
+        """Resume the run; see `RunAssembly.resume`."""
+        self._assembly.resume(tasks, last, resumed)
+
+    @property
+    def learned(self) -> Durations | None:
+        """How long the calls of this run took; `None` if it had no use for that, and did not measure."""
+        return None if self._assembly.learning is None else self._assembly.learning.new
+
+    def watch(self, observer: Observer) -> None:
+        """Show the events of the run to *observer*, from now on."""
+        self._record.watch(observer)
+
+    def call_at(self, seconds: float, ring: Callable[[], None]) -> bool:
+        """Call *ring* in the loop at a time of the run in seconds, unless the run has ended.
+
+        Returns:
+            Whether the run goes on: before its begin and after its end, nothing is called.
+
+        Raises:
+            ContractError: This is not the thread of the loop.
+        """
+        self._must_be_in_loop("shown", "run_sync(dagrun.show, run)")
+        return not self.has_ended and self._assembly.call_at(seconds, ring)
+
+    async def wait_until_ended(self) -> None:
+        """Wait until every step has settled, or the run is suspended."""
+        if not self.has_ended:  # else waiting would cost a turn of the loop
+            await self._assembly.ended.wait()
+
+    def interrupt(self, reason: str) -> None:
+        """Stop everything, because the code around the run was cancelled or failed; the task group unwinds the run."""
+        self._assembly.interrupt(reason)
+
+    def close(self) -> None:
+        """Settle the rest, once no task of the run is alive."""
+        self._assembly.close()
+
+
+def _must_be_text(reason: object) -> None:
+    """Refuse a reason that is no text, before anything has changed."""
+    if not isinstance(reason, str):
+        raise ContractError(f"a reason is a text, got {type(reason).__name__}")
