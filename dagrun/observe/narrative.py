@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,6 +18,7 @@ from dagrun.kernel.model.outcome import Attempt, Decision, Failure, Outcome, Rec
 from dagrun.kernel.model.question import Answer
 from dagrun.kernel.model.usage import ModelUse
 from dagrun.observe.progress import spending_words
+from dagrun.observe.run_summary import handlers_of
 
 MAX_TEXT: Final = 1_000
 MAX_DETAILS: Final = 100
@@ -112,7 +113,7 @@ EntryParts = tuple[str, str, Sequence[str], Sequence[str]]  # about, text, detai
 
 
 class _Narrator:
-    """Writes the events of one run in words, in their order."""
+    """Writes the events of one run in words, in their order. The method for an event has its name."""
 
     def __init__(self, graph: LiveGraph, parent: str) -> None:
         self._graph = graph
@@ -122,7 +123,7 @@ class _Narrator:
         self._diffs: list[PlanDiff] | None = None
 
     def entry(self, event: Event) -> Entry | None:
-        tell = _TELLERS.get(type(event))
+        tell = _TELLERS.get(type(event).__name__)
         parts = None if tell is None else tell(self, event)
         if parts is None:
             return None
@@ -137,47 +138,49 @@ class _Narrator:
 
     # The run ----------------------------------------------------------------------------------------------
 
-    def run_started(self, event: events.RunStarted) -> EntryParts:
+    def _on_run_started(self, event: events.RunStarted) -> EntryParts:
         goal = [f"goal: {event.goal}"] if event.goal else []
         again = [f"does again run {self._parent}"] if self._parent else []
         return RUN, f"begins, {counted(event.steps, 'step')}", [*goal, *again], ()
 
-    def run_resumed(self, event: events.RunResumed) -> EntryParts:
+    def _on_run_resumed(self, event: events.RunResumed) -> EntryParts:
         return RUN, "goes on", [f"differs: {line}" for line in event.differences], ()
 
-    def run_reopened(self, event: events.RunReopened) -> EntryParts:
+    def _on_run_reopened(self, event: events.RunReopened) -> EntryParts:
         return RUN, f"open again: {', '.join(event.steps)}", [event.reason], event.steps
 
-    def run_over(self, event: events.RunSuspended | events.RunStopping | events.RunEnded) -> EntryParts:
+    def _on_run_ended(self, event: events.RunSuspended | events.RunStopping | events.RunEnded) -> EntryParts:
         word = {"RunSuspended": "suspended", "RunStopping": "is being ended"}.get(type(event).__name__, "ended")
         return RUN, f"{word} as {event.status}", [event.reason], ()
 
-    def ceiling_near(self, event: events.CeilingNear) -> EntryParts:
+    _on_run_suspended = _on_run_stopping = _on_run_ended
+
+    def _on_ceiling_near(self, event: events.CeilingNear) -> EntryParts:
         return RUN, f"the ceiling {event.ceiling} is near: {event.used:g} of {event.limit:g}", (), ()
 
     # Steps ------------------------------------------------------------------------------------------------
 
-    def attempt_started(self, event: events.AttemptStarted) -> EntryParts:
+    def _on_attempt_started(self, event: events.AttemptStarted) -> EntryParts:
         self._started[event.step] = event.at
         return event.step, f"call {event.attempt} of {event.tool}", (), (event.step,)
 
-    def attempt_ended(self, event: events.AttemptEnded) -> EntryParts:
+    def _on_attempt_ended(self, event: events.AttemptEnded) -> EntryParts:
         seconds = event.at - self._started.pop(event.step, event.at)
         return event.step, f"{event.outcome.state} after {seconds:.2f} s", why(event), (event.step,)
 
-    def hedged(self, event: Hedged) -> EntryParts:
+    def _on_hedged(self, event: Hedged) -> EntryParts:
         return event.step, f"a second call, as the first has taken {event.after:.2f} s", (), (event.step,)
 
-    def hedge_ended(self, event: HedgeEnded) -> EntryParts:
+    def _on_hedge_ended(self, event: HedgeEnded) -> EntryParts:
         text = "the second call was faster" if event.has_won else "the second call failed"
         if not event.has_won and not event.fault:
             text = "the second call was not needed"
         return event.step, text, [event.fault, spent(event.tokens, event.cost)], (event.step,)
 
-    def confidence_reported(self, event: events.ConfidenceReported) -> EntryParts:
+    def _on_confidence_reported(self, event: events.ConfidenceReported) -> EntryParts:
         return event.step, f"its tool gives its output a confidence of {event.confidence:g}", (), (event.step,)
 
-    def reviewed(self, event: events.Reviewed) -> EntryParts:
+    def _on_reviewed(self, event: events.Reviewed) -> EntryParts:
         verdicts = [
             f"{verdict.critic}: {verdict.result}{'' if verdict.score is None else f' ({verdict.score:g})'}"
             f"{'' if verdict.confidence is None else f', confidence {verdict.confidence:g}'}"
@@ -187,21 +190,21 @@ class _Narrator:
         ]
         return event.step, f"reviewed: {event.outcome.state}", [*verdicts, *why(event)], (event.step,)
 
-    def step_settled(self, event: events.StepSettled) -> EntryParts:
+    def _on_step_settled(self, event: events.StepSettled) -> EntryParts:
         errors = [f"element {index}: {reason}" for index, reason in event.errors]
         because = [f"because of {event.cause}"] if event.cause else []
         asks = ["the planner is asked"] if event.asks_planner else []
         return event.step, str(event.state), [event.reason, *because, *errors, *asks], (event.step,)
 
-    def step_expanded(self, event: events.StepExpanded) -> EntryParts:
+    def _on_step_expanded(self, event: events.StepExpanded) -> EntryParts:
         return event.step, f"for each of {counted(len(event.items), 'element')}", (), (event.step,)
 
-    def step_resumed(self, event: events.StepResumed) -> EntryParts:
+    def _on_step_resumed(self, event: events.StepResumed) -> EntryParts:
         return event.step, "continues its call", (), (event.step,)
 
     # The plan ---------------------------------------------------------------------------------------------
 
-    def spliced(self, event: events.Spliced) -> EntryParts:
+    def _on_spliced(self, event: events.Spliced) -> EntryParts:
         if self._diffs is None:
             self._diffs = list(PlanHistory(self._graph.plan.plan, self._graph.revisions).diffs())
         lines = self._diffs[event.revision - 1].lines() if event.revision else iter(())
@@ -211,35 +214,35 @@ class _Narrator:
         details = [f"why: {event.reason}" if event.reason else "", *lines, *refused]
         return PLAN, f"revision {event.revision}, by the {event.origin}: {did}", details, sorted(steps)
 
-    def patch_refused(self, event: events.PatchRefused) -> EntryParts:
+    def _on_patch_refused(self, event: events.PatchRefused) -> EntryParts:
         return PLAN, f"a patch of the {event.origin} was refused", [str(problem) for problem in event.problems], ()
 
-    def goal_changed(self, event: events.GoalChanged) -> EntryParts:
+    def _on_goal_changed(self, event: events.GoalChanged) -> EntryParts:
         return PLAN, f"the goal is now: {event.goal}", (), ()
 
-    def draft_started(self, event: events.DraftStarted) -> EntryParts:
+    def _on_draft_started(self, event: events.DraftStarted) -> EntryParts:
         return PLANNER, "writes the plan", ["nothing starts before its end"] if event.is_held else (), ()
 
-    def draft_ended(self, event: events.DraftEnded) -> EntryParts:
+    def _on_draft_ended(self, event: events.DraftEnded) -> EntryParts:
         problems = [str(problem) for problem in event.problems]
         # The reason of a refusal is its first problem, with the answer of the model, which the call before it shows.
         reason = [] if problems and event.reason.startswith(problems[0]) else [event.reason]
         return PLANNER, f"the plan is ended: {event.result}", [*reason, *problems], ()
 
-    def replan_requested(self, event: events.ReplanRequested) -> EntryParts:
+    def _on_replan_requested(self, event: events.ReplanRequested) -> EntryParts:
         trigger = event.trigger
         why = f"trigger {trigger.kind}: {trigger.reason}"
         return trigger.step or PLAN, "a reason to change the plan", [why], (trigger.step,)
 
-    def replan_started(self, event: events.ReplanStarted) -> EntryParts:
+    def _on_replan_started(self, event: events.ReplanStarted) -> EntryParts:
         about = ", ".join(filter(None, event.steps)) or "the goal"
         return PLANNER, f"request {event.number}, because of {about}", (), event.steps
 
-    def replan_ended(self, event: events.ReplanEnded) -> EntryParts:
+    def _on_replan_ended(self, event: events.ReplanEnded) -> EntryParts:
         which = f"request {event.number}" if event.number else "no request"
         return PLANNER, f"{which}: {event.result}", [event.reason], event.steps
 
-    def planner_called(self, event: PlannerCalled) -> EntryParts:
+    def _on_planner_called(self, event: PlannerCalled) -> EntryParts:
         words = [f"fault: {event.fault}" if event.fault else "", spent(event.tokens, event.cost)]
         words += [f"prompt {event.prompt}"] if event.prompt else []
         words += [f"answered: {first_lines(answer)}" for answer in event.answers]
@@ -247,23 +250,23 @@ class _Narrator:
         whom = f" of {event.planner}" if event.planner else ""
         return PLANNER, f"call {event.number}{whom} took {event.seconds:.2f} s", words, ()
 
-    def handed_on(self, event: events.HandedOn) -> EntryParts:
+    def _on_handed_on(self, event: events.HandedOn) -> EntryParts:
         text = f"{event.planner} hands on to {event.next_planner}: {event.why.replace('_', ' ')}"
         return PLANNER, text, [event.reason], ()
 
-    def model_charged(self, event: ModelCharged) -> EntryParts | None:
+    def _on_model_charged(self, event: ModelCharged) -> EntryParts | None:
         words = spent(event.tokens or 0, event.cost)
         return (RUN, f"call {event.number} of a model: {words}", (), ()) if words else None
 
     # People -----------------------------------------------------------------------------------------------
 
-    def question_asked(self, event: events.QuestionAsked) -> EntryParts:
+    def _on_question_asked(self, event: events.QuestionAsked) -> EntryParts:
         question = event.question
         self._questions[question.id] = question.text
         why = [f"why: {question.why}" if question.why else "", *question.diff]
         return question.step or PLAN, f"asked: {question.text}", why, (question.step,)
 
-    def question_answered(self, event: events.QuestionAnswered) -> EntryParts:
+    def _on_question_answered(self, event: events.QuestionAnswered) -> EntryParts:
         asked = self._questions.get(event.question, "")
         answer = event.answer
         text = "the question needs no answer now" if answer is None else f"answered: {answer_words(answer)}"
@@ -276,39 +279,7 @@ class _Narrator:
         return f"value: {json.dumps(self._graph.plan.redactor.value(answer.value), ensure_ascii=False)}"
 
 
-_TELLERS: Final[Mapping[type[Event], Callable[[_Narrator, Any], EntryParts | None]]] = MappingProxyType(
-    {
-        events.RunStarted: _Narrator.run_started,
-        events.RunResumed: _Narrator.run_resumed,
-        events.RunReopened: _Narrator.run_reopened,
-        events.RunSuspended: _Narrator.run_over,
-        events.RunStopping: _Narrator.run_over,
-        events.RunEnded: _Narrator.run_over,
-        events.CeilingNear: _Narrator.ceiling_near,
-        events.AttemptStarted: _Narrator.attempt_started,
-        events.AttemptEnded: _Narrator.attempt_ended,
-        events.ConfidenceReported: _Narrator.confidence_reported,
-        Hedged: _Narrator.hedged,
-        HedgeEnded: _Narrator.hedge_ended,
-        events.Reviewed: _Narrator.reviewed,
-        events.StepSettled: _Narrator.step_settled,
-        events.StepExpanded: _Narrator.step_expanded,
-        events.StepResumed: _Narrator.step_resumed,
-        events.Spliced: _Narrator.spliced,
-        events.PatchRefused: _Narrator.patch_refused,
-        events.GoalChanged: _Narrator.goal_changed,
-        events.DraftStarted: _Narrator.draft_started,
-        events.DraftEnded: _Narrator.draft_ended,
-        events.ReplanRequested: _Narrator.replan_requested,
-        events.ReplanStarted: _Narrator.replan_started,
-        events.ReplanEnded: _Narrator.replan_ended,
-        PlannerCalled: _Narrator.planner_called,
-        events.HandedOn: _Narrator.handed_on,
-        ModelCharged: _Narrator.model_charged,
-        events.QuestionAsked: _Narrator.question_asked,
-        events.QuestionAnswered: _Narrator.question_answered,
-    }
-)
+_TELLERS: Final = handlers_of(_Narrator)
 
 
 def why(event: AttemptEnded | Reviewed | Attempt) -> list[str]:

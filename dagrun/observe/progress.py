@@ -4,39 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from dagrun.errors import shorten
-from dagrun.kernel.model.event import (
-    AttemptEnded,
-    AttemptStarted,
-    DraftEnded,
-    DraftStarted,
-    Event,
-    PlannerCalled,
-    Progress,
-    QuestionAnswered,
-    QuestionAsked,
-    ReplanEnded,
-    ReplanStarted,
-    Reviewed,
-    RunEnded,
-    RunReopened,
-    RunResumed,
-    RunStarted,
-    RunSuspended,
-    Spliced,
-    StepExpanded,
-    StepResumed,
-    StepSettled,
-)
+from dagrun.kernel.model import event as events
 from dagrun.kernel.model.outcome import Recovery, State, Status
 from dagrun.kernel.model.usage import ModelUse
 from dagrun.kernel.runtime.result import RunResult
+from dagrun.observe.run_summary import handlers_of
 
 KEEP: Final = 200  # ended steps that are kept; hardly any terminal is taller
 MAX_NOTE: Final = 120
@@ -127,9 +105,9 @@ class ProgressTable:
         """Seconds from the start of the run until now, or until its end."""
         return self._now() - self._zero if self._ended_at is None else self._ended_at
 
-    def on_event(self, event: Event) -> None:
+    def on_event(self, event: events.Event) -> None:
         """Update the table by an event."""
-        handle = _HANDLERS.get(type(event))
+        handle = _HANDLERS.get(type(event).__name__)
         if handle is not None:
             handle(self, event)
 
@@ -164,22 +142,22 @@ class ProgressTable:
 
     # Events -----------------------------------------------------------------------------------------------
 
-    def _run_started(self, event: RunStarted) -> None:
+    def _on_run_started(self, event: events.RunStarted) -> None:
         self.steps = event.steps
         self._zero = self._now() - event.at
 
-    def _attempt_started(self, event: AttemptStarted) -> None:
+    def _on_attempt_started(self, event: events.AttemptStarted) -> None:
         self._delayed.pop(event.step, None)
         self._running[event.step] = Row(event.step, event.tool, State.RUNNING, event.attempt, event.at)
 
-    def _attempt_ended(self, event: AttemptEnded) -> None:
+    def _on_attempt_ended(self, event: events.AttemptEnded) -> None:
         self.spent.add(event.outcome.tokens, event.outcome.cost)
         if event.decision.recovery is Recovery.REVIEW:
             self._note(event.step, "critics look at it")
             return
-        self._ended_as(event)
+        self._on_reviewed(event)
 
-    def _ended_as(self, event: AttemptEnded | Reviewed) -> None:
+    def _on_reviewed(self, event: events.AttemptEnded | events.Reviewed) -> None:
         row = self._running.pop(event.step, None) or Row(event.step, "", event.state, event.attempt, event.at)
         row.state, row.seconds, row.fraction = event.state, event.at - row.since, None
         failure = event.outcome.failure
@@ -196,22 +174,22 @@ class ProgressTable:
         self.fallbacks += event.decision.recovery is Recovery.FALL_BACK
         row.note = f"{'again' if is_retry else 'fallback'} in {event.decision.delay:.1f} s: {row.note}"
 
-    def _step_settled(self, event: StepSettled) -> None:
+    def _on_step_settled(self, event: events.StepSettled) -> None:
         row = self._delayed.pop(event.step, None) or Row(event.step, "", event.state, 0, event.at)
         row.state, row.note = event.state, shorten(event.reason, MAX_NOTE)
         self._settle(row)
 
-    def _step_expanded(self, event: StepExpanded) -> None:
+    def _on_step_expanded(self, event: events.StepExpanded) -> None:
         self.steps += len(event.items)
 
-    def _progress(self, event: Progress) -> None:
+    def _on_progress(self, event: events.Progress) -> None:
         row = self._running.get(event.step)
         if row is not None:
             row.note, row.fraction = shorten(event.message, MAX_NOTE), event.fraction
 
     # Changes of the plan, and people ------------------------------------------------------------------------
 
-    def _spliced(self, event: Spliced) -> None:
+    def _on_spliced(self, event: events.Spliced) -> None:
         did = event.consequence
         self.steps += len(did.added)
         if self.is_drafting:
@@ -228,25 +206,25 @@ class ProgressTable:
         """Count a step of a plan that starts nothing before it is complete, so that no event reports the step."""
         self.written += 1
 
-    def _draft_started(self, event: DraftStarted) -> None:
+    def _on_draft_started(self, event: events.DraftStarted) -> None:
         self.is_drafting = True
 
-    def _draft_ended(self, event: DraftEnded) -> None:
+    def _on_draft_ended(self, event: events.DraftEnded) -> None:
         self.is_drafting = False
 
-    def _planner_called(self, event: PlannerCalled) -> None:
+    def _on_planner_called(self, event: events.PlannerCalled) -> None:
         self.spent.add(event.tokens, event.cost)
 
-    def _replan_started(self, event: ReplanStarted) -> None:
+    def _on_replan_started(self, event: events.ReplanStarted) -> None:
         self.replans += 1
         self._asking.add(event.number)
         self.is_replanning = True
 
-    def _replan_ended(self, event: ReplanEnded) -> None:
+    def _on_replan_ended(self, event: events.ReplanEnded) -> None:
         self._asking.discard(event.number)
         self.is_replanning = bool(self._asking)
 
-    def _question_asked(self, event: QuestionAsked) -> None:
+    def _on_question_asked(self, event: events.QuestionAsked) -> None:
         question = event.question
         if not question.step:
             return
@@ -255,12 +233,12 @@ class ProgressTable:
         row.state, row.note = State.HELD, shorten(question.text, MAX_NOTE)
         self._delayed[question.step] = row
 
-    def _question_answered(self, event: QuestionAnswered) -> None:
+    def _on_question_answered(self, event: events.QuestionAnswered) -> None:
         row = self._delayed.get(event.step)
         if row is not None and event.state is not None:
             row.state, row.note = event.state, ""
 
-    def _step_resumed(self, event: StepResumed) -> None:
+    def _on_step_resumed(self, event: events.StepResumed) -> None:
         row = self._delayed.pop(event.step, None)
         if row is not None:
             row.state = State.RUNNING
@@ -271,16 +249,18 @@ class ProgressTable:
         if row is not None:
             row.note = note
 
-    def _run_ended(self, event: RunEnded | RunSuspended) -> None:
+    def _on_run_ended(self, event: events.RunEnded | events.RunSuspended) -> None:
         self.status, self.reason, self._ended_at = event.status, event.reason, event.at
 
-    def _run_resumed(self, event: RunResumed) -> None:
+    _on_run_suspended = _on_run_ended
+
+    def _on_run_resumed(self, event: events.RunResumed) -> None:
         self.status, self.reason, self._ended_at = None, "", None
         self._zero = self._now() - event.at
         self._delayed |= self._running  # they were cut off; the next events say what becomes of them
         self._running.clear()
 
-    def _run_reopened(self, event: RunReopened) -> None:
+    def _on_run_reopened(self, event: events.RunReopened) -> None:
         self.status, self.reason, self._ended_at = None, "", None
         self.settled -= len(event.steps)
         again = frozenset(event.steps)
@@ -296,30 +276,7 @@ class ProgressTable:
             self._unsuccessful.append(row)
 
 
-_HANDLERS: Final[Mapping[type[Event], Callable[[ProgressTable, Any], None]]] = MappingProxyType(
-    {
-        RunStarted: ProgressTable._run_started,
-        AttemptStarted: ProgressTable._attempt_started,
-        AttemptEnded: ProgressTable._attempt_ended,
-        StepSettled: ProgressTable._step_settled,
-        StepExpanded: ProgressTable._step_expanded,
-        Progress: ProgressTable._progress,
-        Reviewed: ProgressTable._ended_as,
-        DraftStarted: ProgressTable._draft_started,
-        DraftEnded: ProgressTable._draft_ended,
-        PlannerCalled: ProgressTable._planner_called,
-        Spliced: ProgressTable._spliced,
-        ReplanStarted: ProgressTable._replan_started,
-        ReplanEnded: ProgressTable._replan_ended,
-        QuestionAsked: ProgressTable._question_asked,
-        QuestionAnswered: ProgressTable._question_answered,
-        StepResumed: ProgressTable._step_resumed,
-        RunEnded: ProgressTable._run_ended,
-        RunSuspended: ProgressTable._run_ended,
-        RunResumed: ProgressTable._run_resumed,
-        RunReopened: ProgressTable._run_reopened,
-    }
-)
+_HANDLERS: Final = handlers_of(ProgressTable)
 
 
 # The end of a run -----------------------------------------------------------------------------------------------------

@@ -45,16 +45,22 @@ EFFECTS: Final[Mapping[str, str]] = {
     Effect.EFFECTFUL: "changes the world with each call",
 }
 _SIMPLE: Final = frozenset(("string", "number", "integer", "boolean", "null"))
+_SIZES: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
+    "minimum": (operator.ge, "at least"),
+    "exclusiveMinimum": (operator.gt, "more than"),
+    "maximum": (operator.le, "at most"),
+    "exclusiveMaximum": (operator.lt, "less than"),
+}
+_LENGTHS: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
+    "minLength": (operator.ge, "at least"),
+    "maxLength": (operator.le, "at most"),
+}
 _LIMITS: Final[Mapping[str, str]] = {
     "enum": "one of",
     "const": "equal to",
-    "minimum": "at least",
-    "exclusiveMinimum": "more than",
-    "maximum": "at most",
-    "exclusiveMaximum": "less than",
-    "minLength": "of a length of at least",
-    "maxLength": "of a length of at most",
     "pattern": "matching",
+    **{name: words for name, (_, words) in _SIZES.items()},
+    **{name: f"of a length of {words}" for name, (_, words) in _LENGTHS.items()},
 }
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
 
@@ -288,16 +294,6 @@ def _hash(text: str) -> str:
 # From the text that a person types to the value that a question asks for ----------------------------------------------
 
 _NUMBERS: Final = (frozenset(("integer",)), frozenset(("number",)))
-_SIZES: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
-    "minimum": (operator.ge, "at least"),
-    "exclusiveMinimum": (operator.gt, "more than"),
-    "maximum": (operator.le, "at most"),
-    "exclusiveMaximum": (operator.lt, "less than"),
-}
-_LENGTHS: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
-    "minLength": (operator.ge, "at least"),
-    "maxLength": (operator.le, "at most"),
-}
 _YES_OR_NO: Final = {"y": True, "yes": True, "n": False, "no": False}
 
 

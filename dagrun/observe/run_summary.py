@@ -1,7 +1,7 @@
 """The summary of a recorded run, counted from the lines of its record in one pass, without building its graph.
 
 Lists of runs, `dagrun.metrics` and the page read it. The lines are read as plain JSON, because the graph needs
-libraries that take longer to load than a list takes to print. Each kind of event has one function that counts it:
+libraries that take longer to load than a list takes to print. The method that counts an event has its name:
 
 1. The plan at the opening, and what splices have added and taken out, say which steps there are. Elements of a for_each
    do not count, nor does what took their place. A step has ended when the last event about it names a state in which
@@ -247,7 +247,7 @@ class RecordCount:
             if contract["max_tokens"] is not None or contract["max_cost"] is not None:
                 self._billed.add(name)
 
-    def _started(self, event: Json) -> None:
+    def _on_run_started(self, event: Json) -> None:
         self._opened(event)
         run, opening = self.run, event["opening"]
         run.goal, run.began, run.labels = shorten(event["goal"]), event["wall_time"], opening["labels"]
@@ -255,33 +255,33 @@ class RecordCount:
         self.steps = {step["id"]: step for step in opening["plan"]["steps"]}
         self.output = opening["plan"].get("output")
 
-    def _resumed(self, event: Json) -> None:
+    def _on_run_resumed(self, event: Json) -> None:
         self._opened(event)
         self._goes_on()
 
     def _goes_on(self) -> None:
         self.run.status, self.run.reason, self.run.is_suspended = "", "", False
 
-    def _reopened(self, event: Json) -> None:
+    def _on_run_reopened(self, event: Json) -> None:
         self._goes_on()
         for step in event["steps"]:
             self._ends.pop(step, None)
 
-    def _suspended(self, event: Json) -> None:
+    def _on_run_suspended(self, event: Json) -> None:
         self.run.status, self.run.reason, self.run.is_suspended = event["status"], shorten(event["reason"]), True
 
-    def _stopping(self, event: Json) -> None:
+    def _on_run_stopping(self, event: Json) -> None:
         self.run.unasked += event["status"] == "cancelled"
 
-    def _ended(self, event: Json) -> None:
-        self._suspended(event)
+    def _on_run_ended(self, event: Json) -> None:
+        self._on_run_suspended(event)
         self.run.makespan, self.run.is_suspended = event["at"], False
 
-    def _aimed(self, event: Json) -> None:
+    def _on_draft_started(self, event: Json) -> None:
         self.run.goal = shorten(event["goal"])
 
-    def _aimed_elsewhere(self, event: Json) -> None:
-        self._aimed(event)
+    def _on_goal_changed(self, event: Json) -> None:
+        self._on_draft_started(event)
         self.run.unasked += 1
 
     # Steps and calls --------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class RecordCount:
         elif state is not None:
             self._ends.pop(step, None)
 
-    def _began_call(self, event: Json) -> None:
+    def _on_attempt_started(self, event: Json) -> None:
         step, at, tool = event["step"], event["at"], event["tool"]
         self._running[step] = (at, tool)
         self.spans.setdefault(step, [at, at])
@@ -305,7 +305,7 @@ class RecordCount:
         run = self.run
         return run.tools.setdefault(tool, Calls()), run.providers.setdefault(self._pools.get(tool, tool), Calls())
 
-    def _ended_call(self, event: Json) -> None:
+    def _on_attempt_ended(self, event: Json) -> None:
         self._moved(event)
         step, outcome, at = event["step"], event["outcome"], event["at"]
         began, tool = self._running.pop(step)
@@ -335,7 +335,7 @@ class RecordCount:
             return str(state)
         return f"{failure['kind']}~" if failure["is_transient"] else str(failure["kind"])
 
-    def _reviewed(self, event: Json) -> None:
+    def _on_reviewed(self, event: Json) -> None:
         self._moved(event)
         verdicts = event["verdicts"]
         for verdict in verdicts:
@@ -353,27 +353,27 @@ class RecordCount:
                 calls.judge(before, -1)
                 calls.judge(fault, 1)
 
-    def _settled(self, event: Json) -> None:
+    def _on_step_settled(self, event: Json) -> None:
         self._moved(event)
         if event["state"] in _BAD_ENDS:
             self.run.had_trouble = True
 
-    def _hedged(self, event: Json) -> None:
+    def _on_hedged(self, event: Json) -> None:
         for calls in self._of_call(self._running[event["step"]][1]):
             calls.hedged += 1
 
-    def _ended_hedge(self, event: Json) -> None:
+    def _on_hedge_ended(self, event: Json) -> None:
         for calls in self._of_call(self._running[event["step"]][1]):
             calls.hedges_won += event["has_won"]
             calls.use(event["tokens"], event["cost"])
         self.run.use.use(event["tokens"], event["cost"])
 
-    def _expanded(self, event: Json) -> None:
+    def _on_step_expanded(self, event: Json) -> None:
         self.is_plain = False
 
     # The plan ---------------------------------------------------------------------------------------------
 
-    def _spliced(self, event: Json) -> None:
+    def _on_spliced(self, event: Json) -> None:
         self.run.unasked += event["origin"] == "host"
         if event["changes_output"]:
             self.output = event["output"]
@@ -386,20 +386,20 @@ class RecordCount:
         self._of_elements |= {new for old, new in done["replaced"].items() if "[" in old or old in self._of_elements}
         self.steps |= {new: written[new] for new in done["added"] if new not in self._of_elements}
 
-    def _refused(self, event: Json) -> None:
+    def _on_patch_refused(self, event: Json) -> None:
         self.run.refused += 1
 
-    def _requested(self, event: Json) -> None:
+    def _on_replan_requested(self, event: Json) -> None:
         if event["trigger"]["kind"] not in _NO_TROUBLE:
             self.run.had_trouble = True
 
-    def _replanned(self, event: Json) -> None:
+    def _on_replan_started(self, event: Json) -> None:
         self.run.replans += 1
 
-    def _asked_planner(self, event: Json) -> None:
+    def _on_planner_asked(self, event: Json) -> None:
         self._planner_calls.add(event["number"])
 
-    def _called_planner(self, event: Json) -> None:
+    def _on_planner_called(self, event: Json) -> None:
         self._planner_calls.discard(event["number"])
         self._planned.append((max(0.0, event["at"] - event["seconds"]), event["at"]))
         self.run.use.use(event["tokens"], event["cost"])
@@ -407,13 +407,13 @@ class RecordCount:
         if name and name not in self.run.planners:
             self.run.planners.append(name)
 
-    def _reserved(self, event: Json) -> None:
+    def _on_model_reserved(self, event: Json) -> None:
         self._uses_models = True
         self._models[event["number"]] = (event["at"], event["who"])
         if self._planner_calls:
             self._heard.append(event["who"])
 
-    def _charged(self, event: Json) -> None:
+    def _on_model_charged(self, event: Json) -> None:
         began, who = self._models.pop(event["number"])
         tokens, cost = event["tokens"], event["cost"]
         calls = self.run.providers.setdefault(who, Calls())
@@ -425,13 +425,13 @@ class RecordCount:
 
     # People -----------------------------------------------------------------------------------------------
 
-    def _asked_person(self, event: Json) -> None:
+    def _on_question_asked(self, event: Json) -> None:
         question = event["question"]
         self.run.questions += 1
         words = shorten(question["step"] or question["text"])
         self._asked[question["id"]] = (self._offset + event["at"], question["kind"], words)
 
-    def _answered(self, event: Json) -> None:
+    def _on_question_answered(self, event: Json) -> None:
         self._moved(event)
         asked_at, kind, _ = self._asked.pop(event["question"])
         answer, run = event["answer"], self.run
@@ -441,41 +441,15 @@ class RecordCount:
         run.waits.append(max(0.0, self._offset + event["at"] - asked_at))
         run.changed += answer["choice"] != "approve" or answer["value"] is not None or kind in _ASKED_FOR
 
-    def _nothing(self, event: Json) -> None:
-        """Count nothing."""
+
+def handlers_of(kind: type) -> dict[str, Callable[[Any, Any], Any]]:
+    """Return the methods of a class that handle events, by event: ``_on_run_ended`` for ``RunEnded``."""
+    methods = {name.removeprefix("_on_"): found for name, found in vars(kind).items() if name.startswith("_on_")}
+    return {"".join(word.title() for word in name.split("_")): method for name, method in methods.items()}
 
 
-_COUNT: Final[Mapping[str, Callable[[RecordCount, Json], None]]] = {
-    "RunStarted": RecordCount._started,
-    "RunResumed": RecordCount._resumed,
-    "RunReopened": RecordCount._reopened,
-    "RunSuspended": RecordCount._suspended,
-    "RunStopping": RecordCount._stopping,
-    "RunEnded": RecordCount._ended,
-    "GoalChanged": RecordCount._aimed_elsewhere,
-    "AttemptStarted": RecordCount._began_call,
-    "AttemptEnded": RecordCount._ended_call,
-    "Reviewed": RecordCount._reviewed,
-    "StepSettled": RecordCount._settled,
-    "StepExpanded": RecordCount._expanded,
-    "Hedged": RecordCount._hedged,
-    "HedgeEnded": RecordCount._ended_hedge,
-    "Spliced": RecordCount._spliced,
-    "PatchRefused": RecordCount._refused,
-    "DraftStarted": RecordCount._aimed,
-    "ReplanRequested": RecordCount._requested,
-    "ReplanStarted": RecordCount._replanned,
-    "PlannerAsked": RecordCount._asked_planner,
-    "PlannerCalled": RecordCount._called_planner,
-    "ModelReserved": RecordCount._reserved,
-    "ModelCharged": RecordCount._charged,
-    "QuestionAsked": RecordCount._asked_person,
-    "QuestionAnswered": RecordCount._answered,
-    **dict.fromkeys(
-        ("CeilingNear", "ConfidenceReported", "DraftEnded", "HandedOn", "ReplanEnded", "StepResumed"),
-        RecordCount._nothing,
-    ),
-}
+_NOT_COUNTED: Final = ("CeilingNear", "ConfidenceReported", "DraftEnded", "HandedOn", "ReplanEnded", "StepResumed")
+_COUNT: Final = {**dict.fromkeys(_NOT_COUNTED, lambda count, event: None), **handlers_of(RecordCount)}
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:

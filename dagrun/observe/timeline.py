@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any, Final
 
@@ -87,11 +87,8 @@ class Timeline:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the timeline as plain JSON; times are in seconds."""
-        bars = [
-            {"row": b.row, "started": b.started, "ended": b.ended, "is_good": b.is_good, "was_stopped": b.was_stopped}
-            for b in self.bars
-        ]
-        return {"length": self.length, "bars": bars, "changes": [change.as_dict() for change in self.changes]}
+        changes = [change.as_dict() for change in self.changes]
+        return {"length": self.length, "bars": list(map(asdict, self.bars)), "changes": changes}
 
 
 def read_timeline(view: Mapping[str, Any]) -> Timeline:
@@ -143,26 +140,9 @@ def _most_telling(rows: Sequence[str], bars: Iterable[Bar], most: int) -> tuple[
 
 # Drawing --------------------------------------------------------------------------------------------------------------
 
-_SIGNS: Final[Mapping[str, str]] = {
-    "bar": "━",
-    "planner": "┄",
-    "failed": "✗",
-    "change": "┊",
-    "across": "╋",
-    "from": "┣",
-    "to": "┫",
-    "mark": "▼",
-}
-_ASCII_SIGNS: Final[Mapping[str, str]] = {
-    "bar": "=",
-    "planner": "-",
-    "failed": "x",
-    "change": ":",
-    "across": "+",
-    "from": "=",
-    "to": "=",
-    "mark": "v",
-}
+_SIGN_NAMES: Final = ("bar", "planner", "failed", "change", "across", "from", "to", "mark")
+_SIGNS: Final[Mapping[str, str]] = dict(zip(_SIGN_NAMES, "━┄✗┊╋┣┫▼", strict=True))
+_ASCII_SIGNS: Final[Mapping[str, str]] = dict(zip(_SIGN_NAMES, "=-x:+==v", strict=True))
 
 
 def draw_timeline(

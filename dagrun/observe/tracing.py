@@ -35,6 +35,7 @@ from dagrun.kernel.model.redaction.redactor import Redactor
 from dagrun.kernel.model.tracing import TRACEPARENT, TRACER, AttemptFacts, ModelSpan, RunTracer, TracedRun
 from dagrun.kernel.model.value import decode_or_reason, encode_plain
 from dagrun.observe import semconv as names
+from dagrun.observe.run_summary import handlers_of
 from dagrun.observe.semconv import Instruments
 
 try:
@@ -324,7 +325,7 @@ class _RunSpans:
             kind = type(event)
             if kind is AttemptEnded or kind is Reviewed:
                 self._attempt_ended(event)  # type: ignore[arg-type]
-            elif (note := _NOTES.get(kind)) is not None:
+            elif (note := _NOTES.get(kind.__name__)) is not None:
                 note(self, event)
 
     def _attempt_ended(self, event: AttemptEnded | Reviewed) -> None:
@@ -368,12 +369,12 @@ class _RunSpans:
     def _content(redactor: Redactor, value: Any) -> str:
         return encode_plain(redactor.value(value))[:MAX_CONTENT]
 
-    def _settled(self, event: StepSettled) -> None:
+    def _on_step_settled(self, event: StepSettled) -> None:
         self._ready[event.step] = event.at
         if self._metrics is not None:
             self._metrics.settled(event.state)
 
-    def _hedge_ended(self, event: events.HedgeEnded) -> None:
+    def _on_hedge_ended(self, event: events.HedgeEnded) -> None:
         self._add_usage(event.tokens, event.cost)
         found = self._second.pop(event.step, None)
         if found is not None:
@@ -382,12 +383,12 @@ class _RunSpans:
             found.span.set_attribute(names.STEP_STATE, "succeeded" if event.has_won else "cancelled")
             found.span.end()
 
-    def _spliced(self, event: events.Spliced) -> None:
+    def _on_spliced(self, event: events.Spliced) -> None:
         self._revisions = event.revision
         self._ready.update(dict.fromkeys(event.consequence.added, event.at))
         self._span.add_event(names.SPLICED, {names.REVISION: event.revision, names.ORIGIN: event.origin})
 
-    def _question(self, event: events.QuestionAsked) -> None:
+    def _on_question_asked(self, event: events.QuestionAsked) -> None:
         question = event.question
         self._asked[question.id] = (question.step, event.at)
         facts = {names.QUESTION_ID: question.id, names.QUESTION_KIND: str(question.kind), names.STEP_ID: question.step}
@@ -395,7 +396,7 @@ class _RunSpans:
         if self._metrics is not None:
             self._metrics.questions(1)
 
-    def _answer(self, event: events.QuestionAnswered) -> None:
+    def _on_question_answered(self, event: events.QuestionAnswered) -> None:
         step, asked_at = self._asked.pop(event.question, (event.step, event.at))
         self._person[step] = self._person.get(step, 0.0) + event.at - asked_at
         choice = "void" if event.answer is None else event.answer.choice
@@ -403,32 +404,32 @@ class _RunSpans:
         if self._metrics is not None:
             self._metrics.questions(-1)
 
-    def _ceiling(self, event: events.CeilingNear) -> None:
+    def _on_ceiling_near(self, event: events.CeilingNear) -> None:
         self._span.add_event(names.NEAR, {names.CEILING: event.ceiling})
 
-    def _draft(self, event: events.DraftStarted) -> None:
+    def _on_draft_started(self, event: events.DraftStarted) -> None:
         self._is_draft, self._reasons[0] = True, "goal_given"
 
-    def _draft_ended(self, event: events.DraftEnded) -> None:
+    def _on_draft_ended(self, event: events.DraftEnded) -> None:
         self._end_plan(event.result, 0)
         self._drafted = event.at
         self._is_draft, self._reasons[0] = False, ""
 
-    def _requested(self, event: events.ReplanRequested) -> None:
+    def _on_replan_requested(self, event: events.ReplanRequested) -> None:
         self._triggers[event.trigger.step] = event.trigger.kind.value
 
-    def _replan(self, event: events.ReplanStarted) -> None:
+    def _on_replan_started(self, event: events.ReplanStarted) -> None:
         why = next((self._triggers[step] for step in event.steps if step in self._triggers), "")
         self._reasons[event.number] = why
 
-    def _replan_ended(self, event: events.ReplanEnded) -> None:
+    def _on_replan_ended(self, event: events.ReplanEnded) -> None:
         self._end_plan(event.result, event.number)
         self._replanned.update(dict.fromkeys(event.steps, event.at))
         self._reasons.pop(event.number, None)
         if self._metrics is not None:
             self._metrics.replanned(event.result)
 
-    def _planner_called(self, event: events.PlannerCalled) -> None:
+    def _on_planner_called(self, event: events.PlannerCalled) -> None:
         self._add_usage(event.tokens, event.cost)
         plan = self._plans.get(event.request)
         if plan is None:
@@ -452,8 +453,10 @@ class _RunSpans:
         if cost is not None:
             self._cost = (self._cost or 0.0) + cost
 
-    def _run_ended(self, event: events.RunEnded | events.RunSuspended) -> None:
+    def _on_run_ended(self, event: events.RunEnded | events.RunSuspended) -> None:
         self._finish(event.status.value, event.at, is_error=_is_bad(event))
+
+    _on_run_suspended = _on_run_ended
 
     # The end ----------------------------------------------------------------------------------------------
 
@@ -491,22 +494,7 @@ class _RunSpans:
             self._metrics.ended(status, seconds, is_error=is_error)
 
 
-_NOTES: Final[Mapping[type[Event], Callable[[_RunSpans, Any], None]]] = {
-    StepSettled: _RunSpans._settled,
-    events.HedgeEnded: _RunSpans._hedge_ended,
-    events.Spliced: _RunSpans._spliced,
-    events.QuestionAsked: _RunSpans._question,
-    events.QuestionAnswered: _RunSpans._answer,
-    events.CeilingNear: _RunSpans._ceiling,
-    events.DraftStarted: _RunSpans._draft,
-    events.DraftEnded: _RunSpans._draft_ended,
-    events.ReplanRequested: _RunSpans._requested,
-    events.ReplanStarted: _RunSpans._replan,
-    events.ReplanEnded: _RunSpans._replan_ended,
-    events.PlannerCalled: _RunSpans._planner_called,
-    events.RunEnded: _RunSpans._run_ended,
-    events.RunSuspended: _RunSpans._run_ended,
-}
+_NOTES: Final = handlers_of(_RunSpans)
 
 
 def _is_bad(event: events.RunEnded | events.RunSuspended) -> bool:

@@ -119,7 +119,7 @@ def test_ceilings_have_no_more_digits_than_anybody_reads() -> None:
     """Large ones as they are, small ones to four places."""
     view = view_of(at_once(rich).past)
     figures = (("max_seconds", 2.24984, 90.0), ("max_cost", 0.123456, 5.0), ("max_tokens", 1_234_567, 2_000_000))
-    view["run"]["ceilings"] = [{"name": n, "used": used, "reserved": 0, "limit": most} for n, used, most in figures]
+    view["run"]["ceilings"] = [{"name": n, "used": used, "limit": most} for n, used, most in figures]
 
     page = make_report(view).decode()
 

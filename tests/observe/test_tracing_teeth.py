@@ -14,7 +14,7 @@ import test_tracing
 from dagrun import Tracing
 from dagrun.api import engine, retrying
 from dagrun.api.record_opening import traceparent_of
-from dagrun.events import AttemptEnded, QuestionAnswered
+from dagrun.events import AttemptEnded
 from dagrun.kernel.model.outcome import Recovery
 from dagrun.kernel.model.value import encode_plain
 from dagrun.observe import tracing
@@ -138,7 +138,7 @@ def _people_are_slots(patch: pytest.MonkeyPatch) -> None:
         self._person.clear()
 
     patch.setattr(_RunSpans, "_answer", forgetful)
-    patch.setitem(tracing._NOTES, QuestionAnswered, forgetful)
+    patch.setitem(tracing._NOTES, "QuestionAnswered", forgetful)
 
 
 def _links_go_to_the_first_trace(patch: pytest.MonkeyPatch) -> None:

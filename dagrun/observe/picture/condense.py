@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from dagrun.observe.html import plain
+from dagrun.observe.picture.layout import longest_paths
 from dagrun.observe.state_styles import COLOURS, TIMES, look_of
 
 DEFAULT_BOXES: Final = 60
@@ -116,33 +117,15 @@ def condense(view: Mapping[str, Any], most: int = DEFAULT_BOXES) -> Drawing:
 
 def _group_keys(steps: list[dict[str, Any]], most: int) -> dict[int, tuple[int, str]]:
     """Return the group of each step: its layer and its tool, or a column of several layers."""
-    layer = _layers(steps)
+    number = {step["n"]: place for place, step in enumerate(steps)}
+    needs = [(number[need], number[step["n"]]) for step in steps for need in step["needs"] if need in number]
+    layer = dict(zip(number, longest_paths(len(steps), needs), strict=True))
     keys = {step["n"]: (layer[step["n"]], step["tool"]) for step in steps}
     if len(set(keys.values())) <= most:
         return keys
     depth = max(layer.values()) + 1
     columns = min(_COLUMNS, depth, most)
     return {n: (place * columns // depth, "") for n, place in layer.items()}
-
-
-def _layers(steps: list[dict[str, Any]]) -> dict[int, int]:
-    """Return the longest path to each step, in steps."""
-    left = {step["n"]: 0 for step in steps}
-    after: dict[int, list[int]] = {}
-    for step in steps:
-        for need in step["needs"]:
-            if need in left:
-                after.setdefault(need, []).append(step["n"])
-                left[step["n"]] += 1
-    layer = dict.fromkeys(left, 0)
-    order = [n for n, count in left.items() if not count]
-    for n in order:
-        for other in after.get(n, ()):
-            layer[other] = max(layer[other], layer[n] + 1)
-            left[other] -= 1
-            if not left[other]:
-                order.append(other)
-    return layer
 
 
 def _box(group: list[dict[str, Any]], steps: list[dict[str, Any]]) -> PictureBox:

@@ -14,6 +14,7 @@ Positions are in units: a column for each layer, a row for each box. Equal input
 from __future__ import annotations
 
 import math
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -58,8 +59,7 @@ def lay_out(count: int, edges: Iterable[Edge], *, shape: float = 0.3) -> Layout:
     wanted = list(dict.fromkeys((a, b) for a, b in edges if a != b))
     kept = reduced(count, wanted)
     parts = [_Component(members, [edge for edge in kept if edge[0] in members]) for members in _components(count, kept)]
-    if len(parts) > 1:
-        parts = _grouped(parts)
+    parts.sort(key=lambda part: -len(part.boxes))  # parts with edges first; single boxes keep their order
     packed = _pack(parts, shape)
     places: list[tuple[float, float]] = [(0.0, 0.0)] * count
     routes = []
@@ -75,17 +75,7 @@ def lay_out(count: int, edges: Iterable[Edge], *, shape: float = 0.3) -> Layout:
 
 def reduced(count: int, edges: Sequence[Edge]) -> list[Edge]:
     """Return the edges without those that follow from others, and without those on a circle; in their order."""
-    after: list[list[int]] = [[] for _ in range(count)]
-    degree = [0] * count
-    for a, b in edges:
-        after[a].append(b)
-        degree[b] += 1
-    order = [box for box in range(count) if not degree[box]]
-    for box in order:  # the list grows while it is walked
-        for other in after[box]:
-            degree[other] -= 1
-            if not degree[other]:
-                order.append(other)
+    after, order = _ordered(count, edges)
     rank = {box: place for place, box in enumerate(order)}
     # Bits by the place from the end: those of boxes far from the end are then short, where they can be.
     bit = {box: 1 << (len(order) - 1 - place) for box, place in rank.items()}
@@ -131,11 +121,6 @@ class _Component:
         self.routes = [(edge, grid.route(number[edge[0]], number[edge[1]])) for edge in edges]
         self.columns = max(x for x, _ in self.places.values()) + 1
         self.rows = max(y for _, y in self.places.values()) + 1
-
-
-def _grouped(parts: list[_Component]) -> list[_Component]:
-    """Put parts with edges first, the largest of them before the others; single boxes keep their order."""
-    return sorted(parts, key=lambda part: -len(part.boxes))
 
 
 def _pack(parts: Sequence[_Component], shape: float) -> list[tuple[float, float]]:
@@ -240,21 +225,13 @@ class _Grid:
             self._at[box] = float(place)
 
     def _crossings(self) -> int:
-        """Count the crossings between neighbouring layers, with a Fenwick tree."""
+        """Count the crossings between neighbouring layers."""
         total = 0
-        for row, below in zip(self._rows, self._rows[1:], strict=False):
-            ends = [int(at) for box in row for at in sorted(self._at[other] for other in self._after[box])]
-            tree = [0] * (len(below) + 1)
-            for done, end in enumerate(ends):
-                place, smaller = end + 1, 0
-                while place:
-                    smaller += tree[place]
-                    place &= place - 1
-                total += done - smaller
-                place = end + 1
-                while place <= len(below):
-                    tree[place] += 1
-                    place += place & -place
+        for row in self._rows[:-1]:
+            ends: list[float] = []
+            for end in (at for box in row for at in sorted(self._at[other] for other in self._after[box])):
+                total += len(ends) - bisect_right(ends, end)
+                insort(ends, end)
         return total
 
     # Rows -------------------------------------------------------------------------------------------------
@@ -303,25 +280,39 @@ class _Grid:
             place += int(boxes)
 
 
-def _layers(count: int, edges: list[Edge]) -> list[int]:
-    """Return the layer of each box: the longest path to it; a source stands next to its nearest dependent."""
+def _ordered(count: int, edges: Iterable[Edge]) -> tuple[list[list[int]], list[int]]:
+    """Return the boxes behind each box, and the boxes in the order of the edges, without those on a circle."""
     after: list[list[int]] = [[] for _ in range(count)]
     degree = [0] * count
     for a, b in edges:
         after[a].append(b)
         degree[b] += 1
-    sources = [box for box in range(count) if not degree[box]]
-    layer, order = [0] * count, list(sources)
-    for box in order:
+    order = [box for box in range(count) if not degree[box]]
+    for box in order:  # the list grows while it is walked
         for other in after[box]:
-            layer[other] = max(layer[other], layer[box] + 1)
             degree[other] -= 1
             if not degree[other]:
                 order.append(other)
-    for box in sources:
-        if after[box]:
-            layer[box] = min(layer[other] for other in after[box]) - 1
-    return layer
+    return after, order
+
+
+def longest_paths(count: int, edges: Sequence[Edge]) -> list[int]:
+    """Return how many edges the longest path to each box has; 0 for those on a circle."""
+    after, order = _ordered(count, edges)
+    longest = [0] * count
+    for box in order:
+        for other in after[box]:
+            longest[other] = max(longest[other], longest[box] + 1)
+    return longest
+
+
+def _layers(count: int, edges: Sequence[Edge]) -> list[int]:
+    """Return the layer of each box: the longest path to it; a source stands next to its nearest dependent."""
+    layer = longest_paths(count, edges)
+    nearest: dict[int, int] = {}
+    for a, b in edges:
+        nearest[a] = min(nearest.get(a, layer[b]), layer[b])
+    return [own or nearest.get(box, 1) - 1 for box, own in enumerate(layer)]
 
 
 def _median(values: list[float], default: float) -> float:

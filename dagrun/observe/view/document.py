@@ -231,7 +231,7 @@ def _ceilings(graph: LiveGraph, figures: RunFigures, makespan: float) -> Iterato
     ]
     for name, amount, limit in rows:
         if limit is not None:
-            yield {"name": name, "used": amount, "reserved": 0, "limit": limit}
+            yield {"name": name, "used": amount, "limit": limit}
 
 
 def shape_number(graph: LiveGraph) -> int:
@@ -383,7 +383,7 @@ def _step(n: int, step: Step, needs: list[int], problems: list[Problem]) -> dict
         **dict.fromkeys(
             ("parent", "children", "gone", "substitute", "ready", "started", "ended", "output", "progress")
         ),
-        **{name: [] for name in ("value_needs", "waits", "limits", "attempts", "errors", "verdicts")},
+        **{name: [] for name in ("waits", "limits", "attempts", "errors", "verdicts")},
         **dict.fromkeys(("after_wave", "is_default", "on_path"), False),
         **dict.fromkeys(("effect", "cause"), ""),
         "n": n,

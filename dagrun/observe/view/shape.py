@@ -40,11 +40,10 @@ ValueView = TypedDict("ValueView", {"$value": ShownValue})
 
 
 class CeilingView(TypedDict):
-    """A ceiling of the policy, with its used amount and the reservations of running calls."""
+    """A ceiling of the policy, with its used amount."""
 
     name: str
     used: float
-    reserved: float
     limit: float
 
 
@@ -137,10 +136,10 @@ class AttemptView(TypedDict):
 class StepFacts(TypedDict):
     """One step; an element of a for_each is a step with a `parent`.
 
-    `needs` are the steps that it waits for, `value_needs` those whose output it uses. `after_wave` says that it waits
-    for the whole generation before its own, too. `children` are the first and the last element of a for_each, which
-    follow each other. `revision` brought the step, `gone` is the revision that removed it, `substitute` the step in its
-    place. `ready`: everything that it needs was there; `started` and `ended`: its first start and its end.
+    `needs` are the steps that it waits for. `after_wave` says that it waits for the whole generation before its
+    own, too. `children` are the first and the last element of a for_each, which follow each other. `revision`
+    brought the step, `gone` is the revision that removed it, `substitute` the step in its place. `ready`:
+    everything that it needs was there; `started` and `ended`: its first start and its end.
 
     `waits` are lists of a reason (``slot``, ``backoff``, ``person``, ``planner``), a beginning, an end (null while the
     wait lasts), and, for a slot that it got, the limit that was reached; without one, its turn had not come. `limits`
@@ -156,7 +155,6 @@ class StepFacts(TypedDict):
     why: str
     description: str
     needs: list[int]
-    value_needs: list[int]
     after_wave: bool
     parent: int | None
     children: list[int] | None

@@ -216,11 +216,10 @@ class StepWriter:
 
     def _needs(self, node: Node) -> dict[str, Any]:
         if node.is_defined_by_parent:
-            return {"needs": [], "value_needs": [], "after_wave": False}
+            return {"needs": [], "after_wave": False}
         plan, number = node.plan, self._number
         return {
             "needs": [number[id_] for id_ in plan.depends_on if id_ not in plan.gates],
-            "value_needs": [number[id_] for id_ in plan.depends_on if id_ in plan.value_sources],
             "after_wave": bool(plan.gates),
         }
 
