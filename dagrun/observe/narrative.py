@@ -17,8 +17,8 @@ from dagrun.kernel.model.event import AttemptEnded, Event, Hedged, HedgeEnded, M
 from dagrun.kernel.model.outcome import Attempt, Decision, Failure, Outcome, Recovery
 from dagrun.kernel.model.question import Answer
 from dagrun.kernel.model.usage import ModelUse
-from dagrun.observe.progress import spending_words
 from dagrun.observe.run_summary import handlers_of
+from dagrun.observe.state_styles import RECOVERIES, counted, spending_words
 
 MAX_TEXT: Final = 1_000
 MAX_DETAILS: Final = 100
@@ -28,21 +28,6 @@ RUN: Final = "run"
 PLAN: Final = "plan"
 PLANNER: Final = "planner"
 
-_WORDS: Final[Mapping[Recovery, str]] = MappingProxyType(
-    {
-        Recovery.RETRY: "tried again",
-        Recovery.FALL_BACK: "the fallback takes over",
-        Recovery.REVIEW: "critics look at it",
-        Recovery.REPLAN: "the planner is asked",
-        Recovery.ASK: "a person is asked",
-        Recovery.ESCALATE: "the run is handed to people",
-        Recovery.DEFAULT: "the default is used",
-        Recovery.SKIP: "skipped, as its author wants it",
-        Recovery.GIVE_UP: "given up",
-        Recovery.STOP: "the run is stopped",
-        Recovery.PROCEED: "goes on",
-    }
-)
 _CHOICES: Final[Mapping[str, str]] = MappingProxyType({"approve": "yes", "deny": "no", "escalate": "escalate"})
 
 
@@ -359,7 +344,7 @@ def _decision(decision: Decision) -> str:
     if decision.recovery is Recovery.PROCEED and not decision.reason:
         return ""
     delay = f" in {decision.delay:.1f} s" if decision.delay else ""
-    return f"{_WORDS[decision.recovery]}{delay}{': ' if decision.reason else ''}{decision.reason}"
+    return f"{RECOVERIES[decision.recovery]}{delay}{': ' if decision.reason else ''}{decision.reason}"
 
 
 def _spent_by(outcome: Outcome) -> str:
@@ -378,8 +363,3 @@ def answer_words(answer: Answer) -> str:
     by = f" by {answer.by}" if answer.by else ""
     ticked = f", ticked: {'; '.join(answer.ticked)}" if answer.ticked else ""
     return f"{_CHOICES.get(answer.choice, answer.choice)}{by}{ticked}{': ' if answer.note else ''}{answer.note}"
-
-
-def counted(number: int, word: str) -> str:
-    """Write a number of things, with the plural."""
-    return f"{number} {word}{'s' * (number != 1)}"

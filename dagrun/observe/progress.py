@@ -15,6 +15,7 @@ from dagrun.kernel.model.outcome import Recovery, State, Status
 from dagrun.kernel.model.usage import ModelUse
 from dagrun.kernel.runtime.result import RunResult
 from dagrun.observe.run_summary import handlers_of
+from dagrun.observe.state_styles import counted, spending_words
 
 KEEP: Final = 200  # ended steps that are kept; hardly any terminal is taller
 MAX_NOTE: Final = 120
@@ -297,7 +298,7 @@ def summarise(result: RunResult) -> str:
     facts += spending_words(result.used)
     problems = len(result.problems)
     # The reason names only the first few problems; the caller shows all of them.
-    reason = f"the plan has {problems} problem{'s' * (problems != 1)}" if problems else shorten(result.reason, 1_000)
+    reason = f"the plan has {counted(problems, 'problem')}" if problems else shorten(result.reason, 1_000)
     return f"{result.status}: {reason} ({', '.join(facts)})"
 
 
@@ -318,27 +319,11 @@ def count_recoveries(result: RunResult) -> tuple[int, int]:
     return decisions.count(Recovery.RETRY), decisions.count(Recovery.FALL_BACK)
 
 
-def spending_words(use: ModelUse) -> list[str]:
-    """Describe the usage of models, in up to two phrases. Usage without a known price is never called free."""
-    tokens = [f"{use.tokens:,} token{'s' * (use.tokens != 1)}"] if use.tokens else []
-    if use.unpriced and not use.known_cost:
-        return [*tokens, "cost unknown"]
-    if use.tokens or use.known_cost:
-        return [*tokens, f"cost {'at least ' * bool(use.unpriced)}{_amount(use.known_cost)}"]
-    return []
-
-
 def _counts(result: RunResult) -> list[str]:
     retries, fallbacks = count_recoveries(result)
-    return [
-        *([f"{retries} {'retry' if retries == 1 else 'retries'}"] if retries else []),
-        *([f"{fallbacks} fallback{'s' * (fallbacks != 1)}"] if fallbacks else []),
-        *([f"{result.replans} replan{'s' * (result.replans != 1)}"] if result.replans else []),
-    ]
-
-
-def _amount(cost: float) -> str:
-    if 0 < cost < 1e-6:
-        return "less than 0.000001"
-    shown = f"{cost:,.4f}" if cost >= 0.01 else f"{cost:.6f}"
-    return shown.rstrip("0").rstrip(".")
+    counts = (
+        (retries, counted(retries, "retry", "retries")),
+        (fallbacks, counted(fallbacks, "fallback")),
+        (result.replans, counted(result.replans, "replan")),
+    )
+    return [text for count, text in counts if count]

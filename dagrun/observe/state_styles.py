@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from dagrun.kernel.model.outcome import State
+from dagrun.kernel.model.usage import ModelUse
 from dagrun.plans.drawing import SYMBOLS
 
 
@@ -86,6 +89,24 @@ WAITS: Final = {
     "planner": "for the planner",
 }
 
+# What was decided about an attempt, by `dagrun.kernel.model.outcome.Recovery`.
+RECOVERIES: Final = {
+    "retry": "tried again",
+    "fall_back": "the fallback takes over",
+    "review": "critics look at it",
+    "replan": "the planner is asked",
+    "ask": "a person is asked",
+    "escalate": "the run is handed to people",
+    "default": "the default is used",
+    "skip": "skipped, as the plan says",
+    "give_up": "given up",
+    "stop": "the run is stopped",
+    "proceed": "goes on",
+}
+
+# Ends of steps that a reader must see first.
+FAULTS: Final = ("failed", "timed_out", "unknown", "abandoned")
+
 TIMES: Final = "\u00d7"  # the sign of multiplication
 
 _NARROW: Final = frozenset("iljtfrI.,:;'|!()[]{}/\\ -·")
@@ -132,6 +153,38 @@ def seconds_text(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def counted(number: int, word: str) -> str:
-    """Write a number of things, with the plural."""
-    return f"{number:,} {word}{'s' * (number != 1)}"
+def counted(number: int, word: str, plural: str = "") -> str:
+    """Write a number of things; the plural has an *s*, if it is not given."""
+    return f"{number:,} {word if number == 1 else plural or f'{word}s'}"
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Write how many steps are in each state."""
+    return ", ".join(f"{count:,} {look_of(state).word or state}" for state, count in counts.items())
+
+
+def waits_text(waits: Mapping[str, float]) -> str:
+    """Write how long steps waited, by reason; what is shorter than a millisecond is left out."""
+    return ", ".join(f"{seconds_text(waits[why])} {WAITS[why]}" for why in WAITS if waits.get(why, 0.0) >= 0.001)
+
+
+def work_of(step: Mapping[str, Any], now: float) -> float:
+    """Return how long the calls of a step of a view took; those without an end last until *now*."""
+    calls = step["attempts"]
+    return math.fsum((now if call["ended"] is None else call["ended"]) - call["started"] for call in calls)
+
+
+def spending_words(use: ModelUse) -> list[str]:
+    """Describe the usage of models, in up to two phrases."""
+    tokens = [counted(use.tokens, "token")] if use.tokens else []
+    is_used = use.tokens or use.known_cost or use.unpriced
+    return [*tokens, cost_words(use.known_cost, use.unpriced)] if is_used else []
+
+
+def cost_words(known: float, unpriced: int) -> str:
+    """Write a cost: usage without a known price is never called free."""
+    if unpriced and not known:
+        return "cost unknown"
+    amount = f"{known:,.4f}" if known >= 0.01 else f"{known:.6f}"
+    shown = "less than 0.000001" if 0 < known < 1e-6 else amount.rstrip("0").rstrip(".")
+    return f"cost {'at least ' * bool(unpriced)}{shown}"

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dagrun.errors import visible
 from dagrun.kernel.model.outcome import State
+from dagrun.observe.state_styles import counted
 
 _STOPPED: Final = frozenset((State.CANCELLED, State.SUPERSEDED, State.ABANDONED))
 
@@ -191,19 +192,16 @@ def _change_lines(change: Change, width: int) -> Iterator[str]:
     thought, is_asked = change.at - change.asked_at, change.asked_at < change.at
     asked = f"at {change.asked_at:.2f} s the planner was asked; " if is_asked else ""
     meanwhile = f" through these {thought:.2f} s" if is_asked else ""
+    ran_on, started = (counted(len(steps), "step") for steps in (change.ran_on, change.started))
     sentences = (
         f"{asked}at {change.at:.2f} s the plan was changed: {change.text}.",
         f"Why: {change.reason}." if change.reason else "",
-        f"{_steps(change.ran_on)} ran on{meanwhile} without a break: {', '.join(change.ran_on) or 'none'}.",
-        f"{_steps(change.started)} started meanwhile: {', '.join(change.started)}." if change.started else "",
+        f"{ran_on} ran on{meanwhile} without a break: {', '.join(change.ran_on) or 'none'}.",
+        f"{started} started meanwhile: {', '.join(change.started)}." if change.started else "",
     )
     for sentence in filter(None, sentences):
         text = visible(sentence[0].upper() + sentence[1:])
         yield from wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
-
-
-def _steps(steps: Sequence[str]) -> str:
-    return f"{len(steps)} step{'s' * (len(steps) != 1)}"
 
 
 class _TimelineDrawing:

@@ -8,7 +8,8 @@ from dagrun import Consequence, State
 from dagrun.events import AttemptEnded, AttemptStarted, DraftEnded, DraftStarted, PlannerCalled, Spliced
 from dagrun.kernel.model.outcome import Decision, Outcome, Recovery
 from dagrun.kernel.model.usage import ModelUse
-from dagrun.observe.progress import ProgressTable, spending_words, summarise
+from dagrun.observe.progress import ProgressTable, summarise
+from dagrun.observe.state_styles import spending_words
 from dagrun.testing import run_virtual
 from test_progress import drawn, table_of
 

@@ -22,7 +22,7 @@ from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, bounded, coloured, pr
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import PlanRefused, RunFailed
 from dagrun.kernel.checks.checked_plan import CheckedPlan
-from dagrun.observe.progress import spending_words
+from dagrun.observe.state_styles import spending_words
 
 MAX_BYTES: Final = 100_000  # of a goal
 _MAX_STEPS: Final = 100

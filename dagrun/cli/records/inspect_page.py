@@ -20,9 +20,9 @@ from dagrun.kernel.model.toolbox import hint
 from dagrun.kernel.model.value import Stored, Unavailable, decode
 from dagrun.observe.line_breaks import wrap_words
 from dagrun.observe.narrative import Entry, RecordedAnswer, answers, chronicle
-from dagrun.observe.progress import spending_words
 from dagrun.observe.run_standing import RunOverview, RunState, standing_of
 from dagrun.observe.run_summary import count_events
+from dagrun.observe.state_styles import spending_words
 from dagrun.observe.timeline import read_timeline, timeline_page
 from dagrun.observe.view.document import view_of
 

@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.text import Text
 
 from dagrun.kernel.model.outcome import State, Status
-from dagrun.observe.progress import ProgressTable, Row, spending_words
+from dagrun.observe.progress import ProgressTable, Row
+from dagrun.observe.state_styles import spending_words
 from dagrun.plans.drawing import SYMBOLS
 
 _CUT_INSIDE: Final = 9  # cells; of a narrower id, only the beginning is shown

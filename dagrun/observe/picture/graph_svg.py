@@ -98,7 +98,7 @@ def draw_graph(
 def _note(drawing: Drawing, layout: Layout) -> str:
     whole = "Every step has a box."
     if not drawing.is_whole:
-        whole = f"{counted(len(drawing.boxes), 'box').replace('boxs', 'boxes')} for {counted(drawing.steps, 'step')}."
+        whole = f"{counted(len(drawing.boxes), 'box', 'boxes')} for {counted(drawing.steps, 'step')}."
     follow = "follows from others is" if layout.left_out == 1 else "follow from others are"
     left = f" {counted(layout.left_out, 'edge')} that {follow} not drawn."
     gone = f" {counted(drawing.gone, 'step')} that left the plan {'is' if drawing.gone == 1 else 'are'} not drawn."

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dagrun.observe.html import Markup, join, number, tag
 from dagrun.observe.picture.graph_svg import LIGHT, Picture, Theme
-from dagrun.observe.state_styles import WAITS, cut_to, look_of, seconds_text
+from dagrun.observe.state_styles import FAULTS, WAITS, cut_to, look_of, seconds_text, work_of
 
 IDLE: Final = 0.2  # of a run: a longer stretch in which nothing ran is folded,
 ALL_IDLE: Final = 0.5  # if such stretches are at least half of it: else a back-off of a short run would be folded
@@ -144,7 +144,7 @@ NAMES: Final = 190.0  # the width of the names, in pixels
 CURVE: Final = 44.0  # the height of the curve
 _FOLD_TEXT: Final = 70.0  # pixels at both sides of the middle of an idle stretch, where its length is written
 LEAST_BAR: Final = 2.0  # pixels; the title has the exact figures
-_BAD: Final = frozenset(("failed", "timed_out", "unknown", "abandoned", "held", "cancelled"))
+FIRST: Final = frozenset((*FAULTS, "held", "cancelled"))  # states of steps that need a look
 
 # How a wait is drawn: the dashes of its line, and its colour.
 WAIT_LINES: Final = {
@@ -185,7 +185,7 @@ def chosen_rows(view: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
     """Return the steps that get a row, in the order of their starts."""
     seen = [step for step in view["steps"] if step["started"] is not None or step["waits"]]
     if len(seen) > most:
-        seen.sort(key=lambda step: (step["state"] not in _BAD, not step["on_path"], -_length(step, view["at"])))
+        seen.sort(key=lambda step: (step["state"] not in FIRST, not step["on_path"], -work_of(step, view["at"])))
         seen = seen[:most]
     return sorted(seen, key=lambda step: (_first(step), step["n"]))
 
@@ -195,11 +195,6 @@ def _first(step: Mapping[str, Any]) -> float:
     if step["started"] is not None:
         starts.append(step["started"])
     return min(starts)
-
-
-def _length(step: Mapping[str, Any], now: float) -> float:
-    calls = step["attempts"]
-    return math.fsum((now if call["ended"] is None else call["ended"]) - call["started"] for call in calls)
 
 
 @dataclass(slots=True)

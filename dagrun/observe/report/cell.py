@@ -27,7 +27,7 @@ from dagrun.observe.html import NOTHING, Markup, join, raw, tag
 from dagrun.observe.picture.graph_svg import Picture, draw_graph
 from dagrun.observe.picture.timeline_svg import draw_timeline
 from dagrun.observe.report.sections import ANSWERS, cut_off, run_look, value_block
-from dagrun.observe.state_styles import WAITS, counted, look_of, seconds_text
+from dagrun.observe.state_styles import FAULTS, counted, counts_text, look_of, seconds_text, waits_text, work_of
 from dagrun.observe.view.document import PLAN, plan_view, view_of
 
 # Of the problems of a plan, those that can be seen without its tools and its inputs.
@@ -85,7 +85,6 @@ MAX_DIFF: Final = 400  # lines
 # The boxes of the graph, the rows of the timeline and those of the table; from too large to smaller.
 SIZES: Final = ((150, 40, 200), (80, 40, 100), (40, 20, 40), (12, 8, 0), (0, 0, 0))
 
-_BAD: Final = ("failed", "timed_out", "unknown", "abandoned")
 # Text from models must not be read as mathematics by a notebook that sets it.
 _ROOT: Final = "dagrun-cell mathjax_ignore tex2jax_ignore"
 
@@ -162,12 +161,11 @@ def _advice(notes: list[str]) -> Markup:
 
 def _facts(view: Mapping[str, Any]) -> Iterator[str]:
     run = view["run"]
-    counts = ", ".join(f"{count:,} {look_of(state).word or state}" for state, count in run["counts"].items())
+    counts = counts_text(run["counts"])
     yield f"{counted(sum(run['counts'].values()), 'step')}: {counts}" if counts else "no steps"
     yield f"{seconds_text(run['makespan'])} {'so far' if run['stand'] == 'running' else 'in all'}"
-    waits = [f"{seconds_text(s)} {WAITS[reason]}" for reason, s in run["waits"].items() if s >= 0.001]
-    if waits:
-        yield f"waited {', '.join(waits)}"
+    if waits := waits_text(run["waits"]):
+        yield f"waited {waits}"
     if run["tokens"]:
         yield counted(run["tokens"], "token")
     if run["id"]:
@@ -176,7 +174,7 @@ def _facts(view: Mapping[str, Any]) -> Iterator[str]:
 
 def _wrong(view: Mapping[str, Any]) -> Markup:
     """Return the first things that went wrong: problems, then failed steps, without those that were replaced."""
-    bad = [step for step in view["steps"] if step["state"] in _BAD]
+    bad = [step for step in view["steps"] if step["state"] in FAULTS]
     bad.sort(key=lambda step: (step["gone"] is not None, step["n"]))
     items: list[tuple[Markup | str, ...]] = [(f"Problem: {shorten(p, MAX_WHY)}",) for p in view["run"]["problems"]]
     items += [
@@ -270,7 +268,7 @@ def _timeline(view: Mapping[str, Any], rows: int) -> Markup:
 
 def _table(view: Mapping[str, Any], most: int) -> Markup:
     """Return the steps as a table: those that need a look first, then in the order of the plan."""
-    steps = sorted(view["steps"], key=lambda step: (step["state"] not in _BAD, step["n"]))[:most]
+    steps = sorted(view["steps"], key=lambda step: (step["state"] not in FAULTS, step["n"]))[:most]
     if not steps:
         return NOTHING
     is_plan = view["run"]["stand"] == PLAN
@@ -285,14 +283,13 @@ def _table(view: Mapping[str, Any], most: int) -> Markup:
 
 def _row(step: Mapping[str, Any], now: float) -> Markup:
     look = look_of(step["state"])
-    work = sum((now if call["ended"] is None else call["ended"]) - call["started"] for call in step["attempts"])
     calls = len(step["attempts"])
     return tag(
         "tr",
         tag("td", step["id"]),
         tag("td", step["tool"]),
         tag("td", tag("span", look.symbol, class_=f"sym {look.kind}"), f" {look.word or step['state']}"),
-        tag("td", seconds_text(work) if calls else "", class_="num"),
+        tag("td", seconds_text(work_of(step, now)) if calls else "", class_="num"),
         tag("td", str(calls or ""), class_="num"),
         tag("td", shorten(step["why"], MAX_WHY)),
     )

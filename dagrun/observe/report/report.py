@@ -6,7 +6,6 @@ import base64
 import gzip
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,10 +16,17 @@ from dagrun.errors import ContractError, MissingExtra
 from dagrun.observe.html import Markup, escape, join, number, plain, raw, tag
 from dagrun.observe.picture.condense import DEFAULT_BOXES, MOST_BOXES, dot, mermaid
 from dagrun.observe.picture.graph_svg import DARK, FONT, LIGHT, draw_graph
-from dagrun.observe.picture.timeline_svg import TimeScale, downsampled, draw_timeline, idle_stretches, running_at_once
+from dagrun.observe.picture.timeline_svg import (
+    FIRST,
+    TimeScale,
+    downsampled,
+    draw_timeline,
+    idle_stretches,
+    running_at_once,
+)
 from dagrun.observe.report import sections
 from dagrun.observe.report.sections import is_plan, run_look, title_of
-from dagrun.observe.state_styles import STATES, WAITS, counted, look_of, seconds_text
+from dagrun.observe.state_styles import STATES, WAITS, counted, counts_text, look_of, seconds_text, waits_text, work_of
 
 Form = Literal["html", "svg", "png", "json", "markdown", "dot", "mermaid"]
 FORMS: Final = get_args(Form)
@@ -294,7 +300,6 @@ MAX_ROWS: Final = 50
 # Markdown, for pull requests, issues and the summaries of CI ----------------------------------------------------------
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+!|~@-])")
-_BAD: Final = ("failed", "timed_out", "unknown", "abandoned", "held", "cancelled")
 
 
 def escaped(value: str) -> str:
@@ -313,7 +318,7 @@ def _lines(view: Mapping[str, Any]) -> Iterator[str]:
     yield f"## {look.symbol} {look.word}: {escaped(run['goal'] or run['id'] or 'a plan')}"
     yield ""
     yield from (f"{counted(len(view['steps']), 'step')}.",) if is_plan(view) else _figures(view)
-    bad = [step for step in view["steps"] if step["state"] in _BAD]
+    bad = [step for step in view["steps"] if step["state"] in FIRST]
     if bad:
         yield f"\n### {'What the check found' if is_plan(view) else 'What went wrong'}\n"
         yield from (
@@ -324,33 +329,22 @@ def _lines(view: Mapping[str, Any]) -> Iterator[str]:
             yield f"- … and {len(bad) - MAX_ROWS} more"
     if 0 < len(view["steps"]) <= 40:
         yield f"\n```mermaid\n{mermaid(view)}```"
-    ran = sorted((s for s in view["steps"] if s["attempts"]), key=lambda s: -_work(s, view["at"]))
+    ran = sorted((s for s in view["steps"] if s["attempts"]), key=lambda s: -work_of(s, view["at"]))
     if ran:
         yield "\n### Longest steps\n\n| step | tool | state | took | attempts |\n| --- | --- | --- | ---: | ---: |"
         for step in ran[:20]:
             state = look_of(step["state"])
-            took = seconds_text(_work(step, view["at"]))
-            cells = (
-                escaped(step["id"]),
-                escaped(step["tool"]),
-                f"{state.symbol} {state.word}",
-                took,
-                str(len(step["attempts"])),
-            )
-            yield f"| {' | '.join(cells)} |"
+            took = seconds_text(work_of(step, view["at"]))
+            name, tool = escaped(step["id"]), escaped(step["tool"])
+            yield f"| {name} | {tool} | {state.symbol} {state.word} | {took} | {len(step['attempts'])} |"
 
 
 def _figures(view: Mapping[str, Any]) -> Iterator[str]:
     run = view["run"]
-    counts = ", ".join(f"{count} {look_of(state).word or state}" for state, count in run["counts"].items())
-    yield f"{counted(sum(run['counts'].values()), 'step')} ({counts}), {seconds_text(run['makespan'])} in all, "
+    steps = f"{counted(sum(run['counts'].values()), 'step')} ({counts_text(run['counts'])})"
+    yield f"{steps}, {seconds_text(run['makespan'])} in all, "
     yield f"{seconds_text(run['work'])} of work, run `{run['id']}`."
-    waits = [f"{seconds_text(s)} {WAITS[reason]}" for reason, s in run["waits"].items() if s >= 0.001]
-    if waits:
-        yield f"Waits: {', '.join(waits)}."
+    if waits := waits_text(run["waits"]):
+        yield f"Waits: {waits}."
     if run["reason"]:
         yield f"\n{escaped(run['reason'])}"
-
-
-def _work(step: Mapping[str, Any], now: float) -> float:
-    return math.fsum((now if call["ended"] is None else call["ended"]) - call["started"] for call in step["attempts"])

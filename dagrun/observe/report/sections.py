@@ -9,12 +9,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from dagrun.kernel.model.usage import ModelUse
 from dagrun.observe.html import NOTHING, Markup, join, tag
-from dagrun.observe.state_styles import RUNS, STATES, WAITS, StateStyle, counted, look_of, seconds_text
+from dagrun.observe.state_styles import (
+    FAULTS,
+    RECOVERIES,
+    RUNS,
+    STATES,
+    WAITS,
+    StateStyle,
+    cost_words,
+    counted,
+    counts_text,
+    look_of,
+    seconds_text,
+    waits_text,
+)
 
 View = Mapping[str, Any]
 
-_BAD: Final = ("failed", "timed_out", "unknown", "abandoned")
 MAX_WRONG: Final = 50
 _FIRST: Final = 8  # of what went wrong, seen at once
 MAX_ROWS: Final = 200  # of questions and changes
@@ -89,7 +102,7 @@ def cut_off(run: View) -> Markup | None:
 
 def _facts(view: View) -> Iterator[tuple[Markup | str, ...]]:
     run = view["run"]
-    counts = ", ".join(f"{count:,} {look_of(state).word or state}" for state, count in run["counts"].items())
+    counts = counts_text(run["counts"])
     yield tag("b", seconds_text(run["makespan"])), " in all"
     yield tag("b", counted(sum(run["counts"].values()), "step")), f": {counts}" if counts else ""
     if run["work"]:
@@ -99,41 +112,25 @@ def _facts(view: View) -> Iterator[tuple[Markup | str, ...]]:
             tag("b", seconds_text(run["critical_path"])),
             " critical path: no schedule of these steps is faster",
         )
-    waits = [f"{seconds_text(seconds)} {WAITS[reason]}" for reason, seconds in run["waits"].items() if seconds >= 0.001]
-    if waits:
-        yield tag("b", "Waits of all steps"), f": {', '.join(waits)}"
-    if gaps := _gaps(view):
-        yield tag("b", "Waits on the path"), f": {gaps}"
-    yield from ((tag("b", figure), f" {what}") for figure, what in _counted(run))
-
-
-def _gaps(view: View) -> str:
-    total: Counter[str] = Counter()
+    if waits := waits_text(run["waits"]):
+        yield tag("b", "Waits of all steps"), f": {waits}"
+    gaps: Counter[str] = Counter()
     for reason, seconds, _ in view["path_gaps"]:
-        total[reason] += seconds
-    return ", ".join(f"{seconds_text(total[reason])} {WAITS[reason]}" for reason in WAITS if total[reason] >= 0.001)
-
-
-def _counted(run: View) -> Iterator[tuple[str, str]]:
-    names = (("retries", "repeated attempt"), ("fallbacks", "fallback"), ("replans", "change asked of the planner"))
-    for key, what in names:
+        gaps[reason] += seconds
+    if waits := waits_text(gaps):
+        yield tag("b", "Waits on the path"), f": {waits}"
+    for key, one, many in _COUNTED:
         if run[key]:
-            yield (
-                f"{run[key]:,}",
-                counted(run[key], what)
-                .partition(" ")[2]
-                .replace("change asked of the planners", "changes asked of the planner"),
-            )
+            yield tag("b", f"{run[key]:,}"), f" {one if run[key] == 1 else many}"
     if run["tokens"]:
-        yield f"{run['tokens']:,}", f"tokens, {cost_text(run)}"
+        yield tag("b", f"{run['tokens']:,}"), f" tokens, {cost_words(run['known_cost'], run['unpriced'])}"
 
 
-def cost_text(use: View) -> str:
-    """Write a cost for people: nothing that has no known price is called free."""
-    if use["unpriced"] and not use["known_cost"]:
-        return "cost unknown"
-    least = "at least " if use["unpriced"] else ""
-    return f"cost {least}{use['known_cost']:,.4f}".rstrip("0").rstrip(".") if use["known_cost"] else "cost 0"
+_COUNTED: Final = (
+    ("retries", "repeated attempt", "repeated attempts"),
+    ("fallbacks", "fallback", "fallbacks"),
+    ("replans", "change asked of the planner", "changes asked of the planner"),
+)
 
 
 def _origin(view: View) -> Markup | None:
@@ -185,7 +182,7 @@ def wrong(view: View) -> Markup:
     """
     run = view["run"]
     title, advice = ("What the check found", "Advice") if is_plan(view) else ("What went wrong", "Warning")
-    bad = [step for step in view["steps"] if step["state"] in _BAD and not _is_told_by_elements(step, view)]
+    bad = [step for step in view["steps"] if step["state"] in FAULTS and not _is_told_by_elements(step, view)]
     bad.sort(key=lambda step: (step["gone"] is not None, step["n"]))
     items = [_wrong_step(step, view) for step in bad[:MAX_WRONG]]
     items += [tag("li", f"Problem of the plan: {problem}") for problem in run["problems"][:MAX_WRONG]]
@@ -215,7 +212,7 @@ def _is_told_by_elements(step: View, view: View) -> bool:
     if step["children"] is None:
         return False
     first, last = step["children"]
-    return any(view["steps"][n]["state"] in _BAD for n in range(first, last + 1))
+    return any(view["steps"][n]["state"] in FAULTS for n in range(first, last + 1))
 
 
 def _wrong_step(step: View, view: View) -> Markup:
@@ -225,7 +222,7 @@ def _wrong_step(step: View, view: View) -> Markup:
     kind = last["failure"]["kind"].replace("_", " ") if last is not None else "" if is_plan(view) else look.word
     details: list[Markup] = []
     if last is not None and last["row"]:
-        words = _RECOVERY.get(last["recovery"], last["recovery"])
+        words = RECOVERIES.get(last["recovery"], last["recovery"]).capitalize()
         details.append(tag("p", tag("b", f"{words}: "), last["row"], class_="row"))
     if last is not None and last["failure"].get("where"):
         details.append(tag("p", "at ", tag("code", last["failure"]["where"]), class_="note"))
@@ -247,19 +244,6 @@ def _wrong_step(step: View, view: View) -> Markup:
         step["why"],
     )
     return tag("li", head, *details)
-
-
-_RECOVERY: Final = {
-    "replan": "The planner was asked",
-    "give_up": "Given up",
-    "skip": "Skipped, as the plan says",
-    "default": "The default is used",
-    "ask": "A person was asked",
-    "escalate": "Handed to people",
-    "stop": "The run was stopped",
-    "retry": "Tried again",
-    "fall_back": "The fallback took over",
-}
 
 
 def _skipped_by(step: View, view: View) -> list[int]:
@@ -397,40 +381,35 @@ def table(heads: Iterable[str], rows: Iterable[Markup]) -> Markup:
 def cost(view: View) -> Markup:
     """Return calls, time and usage by tool, and of the planner."""
     rows: dict[str, list[float]] = {}
-    unpriced: Counter[str] = Counter()
-    for step in view["steps"]:
-        for call in step["attempts"]:
-            ended = view["at"] if call["ended"] is None else call["ended"]
-            row = rows.setdefault(call["tool"], [0, 0.0, 0.0, 0, 0.0])
-            row[0] += 1
-            row[1] += ended - call["started"]
-            row[2] = max(row[2], ended - call["started"])
-            row[3] += call["tokens"]
-            row[4] += call["cost"] or 0.0
-            unpriced[call["tool"]] += call["tokens"] if call["cost"] is None else 0
-    for work in view["planner"]:
-        for asked in work["calls"]:
-            name = f"(planner) {asked['planner']}".strip()
-            name += f", prompt {asked['prompt']}" if asked["prompt"] else ""  # so that two versions can be compared
-            row = rows.setdefault(name, [0, 0.0, 0.0, 0, 0.0])
-            row[0] += 1
-            row[1] += asked["seconds"]
-            row[2] = max(row[2], asked["seconds"])
-            row[3] += asked["tokens"]
-            row[4] += asked["cost"] or 0.0
-            unpriced[name] += asked["tokens"] if asked["cost"] is None else 0
+    used: dict[str, ModelUse] = {}
+    for name, seconds, call in _calls(view):
+        row = rows.setdefault(name, [0, 0.0, 0.0])
+        row[:] = row[0] + 1, row[1] + seconds, max(row[2], seconds)
+        used.setdefault(name, ModelUse()).add(call["tokens"], call["cost"])
     if not rows:
         return NOTHING
-    is_priced = any(row[3] or row[4] for row in rows.values())
+    is_priced = any(use.tokens or use.known_cost for use in used.values())
     lines = []
-    for tool, (calls, total, longest, tokens, known) in sorted(rows.items(), key=lambda item: -item[1][1]):
-        use = {"known_cost": known, "unpriced": unpriced[tool]}
-        usage: tuple[str, ...] = (f"{tokens:,.0f}", cost_text(use)) if tokens or known else ("", "")
+    for tool, (calls, total, longest) in sorted(rows.items(), key=lambda item: -item[1][1]):
+        use = used[tool]
+        words = (f"{use.tokens:,}", cost_words(use.known_cost, use.unpriced))
+        usage: tuple[str, ...] = words if use.tokens or use.known_cost else ("", "")
         usage = usage if is_priced else ()
         cells = (f"{calls:,.0f}", seconds_text(total), seconds_text(total / calls), seconds_text(longest), *usage)
         lines.append(tag("tr", tag("td", tool), *(tag("td", cell, class_="num") for cell in cells)))
     heads = ("Tool", "Calls", "Work", "Mean", "Longest", *(("Tokens", "Cost") if is_priced else ()))
     return section("cost", "Cost", table(heads, lines))
+
+
+def _calls(view: View) -> Iterator[tuple[str, float, View]]:
+    """Yield every call of a tool or a planner: whose it was, how long it took, and its usage."""
+    for step in view["steps"]:
+        for call in step["attempts"]:
+            yield call["tool"], (view["at"] if call["ended"] is None else call["ended"]) - call["started"], call
+    for work in view["planner"]:
+        for call in work["calls"]:
+            prompt = f", prompt {call['prompt']}" if call["prompt"] else ""  # so that two versions can be compared
+            yield f"(planner) {call['planner']}".strip() + prompt, call["seconds"], call
 
 
 def log(view: View) -> Markup:
