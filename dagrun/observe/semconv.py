@@ -90,8 +90,6 @@ OPEN_QUESTIONS: Final = "dagrun.questions.open"
 
 # Instruments ----------------------------------------------------------------------------------------------------------
 
-_SECONDS: Final = "s"
-
 
 class Instruments:
     """The instruments of one meter.
@@ -103,12 +101,12 @@ class Instruments:
 
     def __init__(self, meter: Any, workflow: str) -> None:
         self._workflow = {WORKFLOW_NAME: workflow, AGENT_NAME: workflow}
-        self._workflow_duration = meter.create_histogram(WORKFLOW_DURATION, _SECONDS, "Duration of a workflow.")
-        self._tool_duration = meter.create_histogram(TOOL_DURATION, _SECONDS, "Duration of a call of a tool.")
-        self._model_duration = meter.create_histogram(MODEL_DURATION, _SECONDS, "Duration of a call of a model.")
+        self._workflow_duration = meter.create_histogram(WORKFLOW_DURATION, "s", "Duration of a workflow.")
+        self._tool_duration = meter.create_histogram(TOOL_DURATION, "s", "Duration of a call of a tool.")
+        self._model_duration = meter.create_histogram(MODEL_DURATION, "s", "Duration of a call of a model.")
         self._model_tokens = meter.create_histogram(MODEL_TOKENS, "{token}", "Tokens of a call of a model.")
-        self._run_duration = meter.create_histogram(RUN_DURATION, _SECONDS, "Seconds from start to end of a run.")
-        self._wait = meter.create_histogram(STEP_WAIT, _SECONDS, "How long a step was ready, by reason.")
+        self._run_duration = meter.create_histogram(RUN_DURATION, "s", "Seconds from start to end of a run.")
+        self._wait = meter.create_histogram(STEP_WAIT, "s", "How long a step was ready, by reason.")
         self._steps = meter.create_counter(STEPS, "{step}", "Steps that have ended, by state.")
         self._replans = meter.create_counter(REPLANS, "{replan}", "Requests to a planner, by result.")
         self._open = meter.create_up_down_counter(OPEN_QUESTIONS, "{question}", "Open questions to people.")

@@ -131,13 +131,13 @@ def _early_steps_wait_for_the_plan(patch: pytest.MonkeyPatch) -> None:
 
 
 def _people_are_slots(patch: pytest.MonkeyPatch) -> None:
-    answer = _RunSpans._answer
+    answer = _RunSpans._on_question_answered
 
     def forgetful(self: Any, event: Any) -> None:
         answer(self, event)
         self._person.clear()
 
-    patch.setattr(_RunSpans, "_answer", forgetful)
+    patch.setattr(_RunSpans, "_on_question_answered", forgetful)
     patch.setitem(tracing._NOTES, "QuestionAnswered", forgetful)
 
 
