@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -33,6 +33,7 @@ class Case:
     nodeid: str
     marks: set[str] = field(default_factory=set)
     function: Callable[..., Any] = plain
+    fixturenames: Sequence[str] = ()
 
     def get_closest_marker(self, name: str) -> str | None:
         return name if name in self.marks else None
@@ -128,8 +129,15 @@ def test_what_is_no_copy_stays(name: str) -> None:
     assert not case.stages
 
 
+@pytest.mark.parametrize("case", [Case("a.py::test", {"costly"}), Case("a.py::test", fixturenames=["postgres"])])
+def test_what_starts_something_is_a_rig(case: Case) -> None:
+    _sort(case)
+
+    assert case.stages == {"rigs"}
+
+
 @pytest.mark.parametrize("marks", [{"costly"}, {"costly", "both_backends"}])
-def test_a_costly_one_on_trio_is_never_in_make_test(marks: set[str]) -> None:
+def test_a_costly_copy_is_never_in_make_test(marks: set[str]) -> None:
     case = Case("a.py::test[trio]", set(marks))
 
     _sort(Case("a.py::test[asyncio]", {"costly"}), case)
@@ -138,7 +146,7 @@ def test_a_costly_one_on_trio_is_never_in_make_test(marks: set[str]) -> None:
     assert marks == {"costly"} or case.stages == {"rigs"}
 
 
-def test_the_second_python_runs_the_first_case_of_each_function_that_is_neither_a_rig_nor_for_the_night() -> None:
+def test_the_second_python_runs_one_case_of_each_function_and_of_each_file_that_starts_something() -> None:
     cases = [
         Case("a.py::test[0]", {"rigs"}),
         Case("a.py::test[1]", {"night"}),
@@ -146,11 +154,20 @@ def test_the_second_python_runs_the_first_case_of_each_function_that_is_neither_
         Case("a.py::test[3]"),
         Case("a.py::test_other"),
         Case("a.py::test_long", {"rigs"}),
+        Case("a.py::test_process[asyncio]", {"costly"}),
+        Case("a.py::test_process[trio]", {"costly"}),
+        Case("a.py::test_database", fixturenames=["postgres"]),
+        Case("b.py::test_process", {"costly"}),
     ]
 
     _sort(*cases)
 
-    assert [case.nodeid for case in cases if "smoke" in case.marks] == ["a.py::test[2]", "a.py::test_other"]
+    assert [case.nodeid for case in cases if "smoke" in case.marks] == [
+        "a.py::test[2]",
+        "a.py::test_other",
+        "a.py::test_process[asyncio]",
+        "b.py::test_process",
+    ]
 
 
 def test_a_function_that_runs_at_night_only_is_named() -> None:

@@ -35,12 +35,14 @@ def _cpu_seconds(code: str) -> float:
     "code",
     ["import dagrun", "import dagrun; dagrun.Plan, dagrun.Step, dagrun.tool, dagrun.Policy, dagrun.ToolError"],
 )
+@pytest.mark.costly
 def test_importing_dagrun_loads_nothing_heavy(code: str) -> None:
     """Declaring tools and plans must stay cheap for programs that run none."""
     heavy = {"networkx", "openai", "rich", "matplotlib", "httpx", "httpx2", "click", "yaml", "trio"}
     assert not heavy & _modules_after(code)
 
 
+@pytest.mark.costly
 def test_importing_dagrun_costs_at_most_twice_its_two_foundations() -> None:
     """A ratio of CPU measured in one go, so that it holds on any machine."""
     assert _cpu_seconds("import dagrun") <= 2 * _cpu_seconds("import anyio, pydantic")

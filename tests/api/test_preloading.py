@@ -47,6 +47,7 @@ def _loaded(how: str = "asyncio.run(main())", before: str = "") -> tuple[set[str
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.costly
 def test_an_open_engine_imports_nothing_on_its_loop(backend: str, tmp_path: Path) -> None:
     """Whatever a run does: patches, lists, streams, people, journals, failures, second calls, boundaries."""
     command = [sys.executable, str(RUNS), backend]
@@ -56,6 +57,7 @@ def test_an_open_engine_imports_nothing_on_its_loop(backend: str, tmp_path: Path
     assert "SQLite" in done.stderr  # the last of them
 
 
+@pytest.mark.costly
 def test_the_first_run_of_a_process_loads_what_it_needs_beside_the_loop() -> None:
     """Only the functions that wait for it are loaded on the loop."""
     names, has_networkx = _loaded()
@@ -67,6 +69,7 @@ def test_the_first_run_of_a_process_loads_what_it_needs_beside_the_loop() -> Non
     assert has_networkx
 
 
+@pytest.mark.costly
 def test_a_service_may_load_all_of_it_before_its_loop_runs() -> None:
     names, has_networkx = _loaded(before="dagrun.preload()\ndagrun.preload()")
 
@@ -75,6 +78,7 @@ def test_a_service_may_load_all_of_it_before_its_loop_runs() -> None:
 
 
 @pytest.mark.parametrize("how", ["dagrun.run_sync(PLAN)", "from dagrun.testing import run_virtual; run_virtual(main)"])
+@pytest.mark.costly
 def test_a_loop_of_its_own_and_a_virtual_clock_load_only_what_they_use(how: str) -> None:
     """Nobody else waits for such a loop; and a clock that jumps would jump over time limits while a thread works."""
     _, has_networkx = _loaded(how=how)

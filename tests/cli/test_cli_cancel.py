@@ -46,6 +46,7 @@ def _end(process: subprocess.Popen[str]) -> Ended:
     return Ended(process.returncode, out, err)
 
 
+@pytest.mark.costly
 def test_a_run_of_another_process_is_cancelled(shell: Shell) -> None:
     """The command tells what the record then says."""
     with at_work(shell) as process:
@@ -59,6 +60,7 @@ def test_a_run_of_another_process_is_cancelled(shell: Shell) -> None:
     assert (again.code, "run one has ended: cancelled" in again.err) == (2, True)
 
 
+@pytest.mark.costly
 def test_a_step_of_another_process_is_cancelled(shell: Shell) -> None:
     with at_work(shell) as process:
         told = shell("stop", "one", "nap", "--json")
@@ -68,6 +70,7 @@ def test_a_step_of_another_process_is_cancelled(shell: Shell) -> None:
     assert (ended.code, "other" in ended.out) == (1, True)
 
 
+@pytest.mark.costly
 def test_a_suspended_run_can_be_resumed(shell: Shell) -> None:
     with at_work(shell) as process:
         told = shell("stop", "one", "--suspend", "--by", "ann")
@@ -113,6 +116,7 @@ def test_a_run_that_has_just_ended_is_told_to_have_ended(shell: Shell, capsys: p
     assert capsys.readouterr().out.startswith("run succeeded")
 
 
+@pytest.mark.costly
 def test_a_step_that_has_ended_is_refused(shell: Shell) -> None:
     with at_work(shell) as process:
         _wait_for(shell, "AttemptEnded")
@@ -122,6 +126,7 @@ def test_a_step_that_has_ended_is_refused(shell: Shell) -> None:
     assert (refused.code, refused.err) == (2, "Error: step other of run one has ended: succeeded\n")
 
 
+@pytest.mark.costly
 def test_an_order_that_nobody_takes_is_reported(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a process of an older dagrun, which throws such letters away."""
     monkeypatch.setattr(control_messages, "PATIENCE", 0.2)
@@ -133,6 +138,7 @@ def test_an_order_that_nobody_takes_is_reported(shell: Shell, monkeypatch: pytes
     assert (told.code, "has not reacted" in told.err) == (1, True), told.err
 
 
+@pytest.mark.costly
 def test_a_process_that_was_killed_takes_no_order(shell: Shell) -> None:
     with at_work(shell) as process:
         process.kill()

@@ -12,6 +12,7 @@ __all__ = ["shell"]
 pytestmark = pytest.mark.real_time
 
 
+@pytest.mark.costly
 def test_a_new_project_runs_and_passes_its_own_tests(shell: Shell) -> None:
     made = shell("new", "shop-prices")
 

@@ -42,6 +42,7 @@ def interrupted(shell: Shell, steps: list[dict[str, Any]], *args: str, how: sign
     ("how", "code", "kept", "state"),
     [(signal.SIGINT, 130, [], "running"), (signal.SIGTERM, 143, ["--no-journal"], "cancelled")],
 )
+@pytest.mark.costly
 def test_first_signal_hands_back_the_partial_result(
     shell: Shell, how: signal.Signals, code: int, kept: list[str], state: str
 ) -> None:

@@ -53,6 +53,7 @@ def test_version_is_one_line(args: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("module", "banned"), [("main", HEAVY | {"click"}), ("command_table", HEAVY)])
+@pytest.mark.costly
 def test_start_imports_nothing_heavy(module: str, banned: set[str]) -> None:
     """`dagrun --version` loads the first module, `dagrun --help` both: that is what they cost."""
     result = python("-c", f"import sys, dagrun.cli.{module}; print(*sys.modules)")
@@ -106,6 +107,7 @@ _NEEDS = [
 ]
 
 
+@pytest.mark.costly
 def test_what_needs_an_extra_says_so_in_one_line_before_anything_runs(shell: Shell) -> None:
     """Whoever has just installed dagrun has no extra: a traceback tells them nothing."""
     shell.plan({"id": "a", "tool": "add", "args": {"a": 1}})
@@ -129,6 +131,7 @@ def test_what_needs_an_extra_says_so_in_one_line_before_anything_runs(shell: She
     assert not shell.runs.exists() or not any(shell.runs.iterdir())
 
 
+@pytest.mark.costly
 def test_the_help_of_no_command_loads_the_engine(shell: Shell) -> None:
     """A help page that takes a second is not read twice."""
     assert LIGHT.isdisjoint(modules_of(shell, ["--help"], *([name, "--help"] for name in COMMANDS)))
@@ -151,6 +154,7 @@ def test_choices_of_options_are_those_of_what_they_choose() -> None:
     assert told("run", "mode") == get_args(Mode)
 
 
+@pytest.mark.costly
 def test_lists_load_no_engine(shell: Shell) -> None:
     """Also with runs to list, in a project with settings."""
     shell.plan({"id": "a", "tool": "add", "args": {"a": 1}})
@@ -160,6 +164,7 @@ def test_lists_load_no_engine(shell: Shell) -> None:
     assert LIGHT.isdisjoint(modules_of(shell, ["runs"], ["runs", "--json"], ["config"], ["prune", "-n"]))
 
 
+@pytest.mark.costly
 def test_a_plain_run_loads_only_what_it_needs(shell: Shell) -> None:
     """Half of its CPU time would go into planners, patches, processes and the graphs of others."""
     shell.plan({"id": "a", "tool": "add", "args": {"a": 1}})
@@ -171,6 +176,7 @@ def test_a_plain_run_loads_only_what_it_needs(shell: Shell) -> None:
     assert {name for name in ran | checked if name.startswith("dagrun.planners")} == FORMS_OF_PLANS
 
 
+@pytest.mark.costly
 def test_networkx_judges_a_plan_out_of_order(shell: Shell) -> None:
     """It is loaded where there is something to judge, and only there."""
     shell.plan({"id": "b", "tool": "add", "args": {"a": "${a}"}}, {"id": "a", "tool": "add", "args": {"a": 1}})
@@ -178,6 +184,7 @@ def test_networkx_judges_a_plan_out_of_order(shell: Shell) -> None:
     assert "networkx" in modules_of(shell, ["check", "plan.json", "--tools", "cli_tools"])
 
 
+@pytest.mark.costly
 def test_version_costs_under_100_ms_of_cpu() -> None:
     """CPU of the whole process, the interpreter's own start included; the best of ten, as noise only adds."""
     resource = pytest.importorskip("resource", reason="CPU time of children needs Unix")

@@ -61,6 +61,7 @@ BLOCKS: Final = [block for page in PAGES for block in blocks_of(page)]
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.reason is None], ids=str)
+@pytest.mark.costly
 def test_a_block_runs_and_prints_what_its_page_says(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

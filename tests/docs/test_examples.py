@@ -20,6 +20,7 @@ MOST_LINES: Final = 80
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+@pytest.mark.costly
 def test_an_example_prints_what_it_says(program: Path, tmp_path: Path) -> None:
     """A reader compares; so does this test."""
     done = subprocess.run(

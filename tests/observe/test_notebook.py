@@ -339,6 +339,7 @@ def test_what_cannot_be_shown_is_refused(wrong: Any, screen: Screen) -> None:
 
 
 @pytest.mark.real_time
+@pytest.mark.costly
 def test_ipython_is_never_imported() -> None:
     """Only looked for."""
     code = "import sys, dagrun; dagrun.show(dagrun.Plan(steps=[])); print('IPython' in sys.modules)"
@@ -359,6 +360,7 @@ NOTEBOOKS: Final = {
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("name", NOTEBOOKS)
+@pytest.mark.costly
 def test_notebook_shows_what_it_says(name: str) -> None:
     """Each cell of the examples, in a kernel of its own, without a fault; they are kept without outputs."""
     path = ROOT / "docs" / "examples" / f"{name}.ipynb"
@@ -389,6 +391,7 @@ plan = dagrun.Plan(steps=[dagrun.Step(id="a", tool="nap", args={"seconds": 35.0}
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("call", ["await dagrun.run", "dagrun.run_sync"])
+@pytest.mark.costly
 def test_interrupted_kernel_cancels_the_run_and_the_frame_says_so(call: str, tmp_path: Path) -> None:
     """The stop button of a notebook."""
     code = f"{STOPPED}{call}(plan, tools=[nap], show=True)"

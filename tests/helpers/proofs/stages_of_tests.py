@@ -1,15 +1,15 @@
 """Where each test runs: in `make test`, in `make rigs`, or at night only.
 
-Nearly all tests of the core run on asyncio and on trio. Few can end otherwise on the one than on the other: those of
-cancelling, of threads, of journals in files. Their copies on trio are in `make test`. Of the others the copies are for
-the night, and a tenth of them for the rigs.
+`make test` has what runs in its own process, on asyncio. Few tests of the core can end otherwise on trio: those of
+cancelling, of threads, of journals in files. Their copies on trio are in `make test`, too. Of the others the copies are
+for the night, and a tenth of them for the rigs. What starts processes, a server of PostgreSQL, or Chromium, is a rig.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 from zlib import crc32
 
@@ -17,21 +17,34 @@ import pytest
 
 SHARE: Final = 10  # of the copies that are for the night, one in so many is a rig
 ON_TRIO: Final = re.compile(r"(?<=[\[-])trio(?=[\]-])")
-BACKENDS: Final = frozenset(
-    {"anyio_backend", "anyio_backend_name", "backend"}
-)  # a test with such an argument asks for its own
+# A test with such an argument asks on which backend it runs, or names both itself.
+BACKENDS: Final = frozenset({"anyio_backend", "anyio_backend_name", "backend"})
+STARTED: Final = frozenset({"browser", "postgres"})  # fixtures
 
 
 def choose_stages(items: Sequence[pytest.Item]) -> None:
-    """Mark what is a rig or for the night, and of each function the first case that is neither as `smoke`."""
+    """Mark what is a rig or for the night, and what the second Python runs: see `smoke_of`."""
     names = {item.nodeid for item in items}
+    second = smoke_of([item for item in items if not is_later(item)])
     for item in items:
         if is_copy(item.nodeid, names) and not shows_backend(item):
             item.add_marker(stage_of_copy(item.nodeid))
-        elif item.get_closest_marker("costly") is not None and ON_TRIO.search(item.nodeid):
+        elif starts_something(item):
             item.add_marker("rigs")
-    for item in first_cases(item for item in items if not is_later(item)):
+    for item in second:
         item.add_marker("smoke")
+
+
+def smoke_of(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Choose the first case of each function, but of those that start something the first one of each file."""
+    quick = first_cases((item for item in items if not starts_something(item)), function_of)
+    return [*quick, *first_cases(filter(starts_something, items), file_of)]
+
+
+def starts_something(item: pytest.Item) -> bool:
+    """Tell whether a test starts processes, or a server, or a browser: each costs as much as fifty other tests."""
+    needed = STARTED.intersection(getattr(item, "fixturenames", ()))
+    return bool(needed) or any(item.get_closest_marker(name) is not None for name in ("browser", "costly"))
 
 
 def is_copy(name: str, names: Collection[str]) -> bool:
@@ -58,14 +71,19 @@ def is_later(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(stage) is not None for stage in ("rigs", "night"))
 
 
-def first_cases(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Give the first case of each function."""
-    return list({function_of(item): item for item in reversed([*items])}.values())
+def first_cases(items: Iterable[pytest.Item], group_of: Callable[[pytest.Item], str]) -> list[pytest.Item]:
+    """Give the first case of each group."""
+    return list({group_of(item): item for item in reversed([*items])}.values())
 
 
 def function_of(item: pytest.Item) -> str:
     """Name the function of a case."""
     return item.nodeid.partition("[")[0]
+
+
+def file_of(item: pytest.Item) -> str:
+    """Name the file of a case."""
+    return item.nodeid.partition("::")[0]
 
 
 def only_at_night(items: Sequence[pytest.Item]) -> list[str]:
