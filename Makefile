@@ -32,8 +32,8 @@ rigs: $(READY) ## run the long proofs
 workers: $(READY) ## let worker processes carry out 2,000 runs while they and their PostgreSQL are killed
 	DAGRUN_WORKER_RUNS=2000 $(BIN)/pytest -m rigs -s --timeout 900 tests/journal/test_worker_processes.py
 
-night: $(READY) ## run the long proofs with big numbers, and what the day leaves out
-	DAGRUN_NIGHT=1 $(BIN)/pytest -m "rigs or night" --timeout 0 --durations 0
+night: $(READY) ## run all tests, with big numbers
+	DAGRUN_NIGHT=1 $(BIN)/pytest -m "" --timeout 0 --durations 0
 
 check: lint types floors test ## run every check of a change: lint, format, types, floors, tests
 
