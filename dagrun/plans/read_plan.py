@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -15,6 +14,7 @@ from dagrun.kernel.model.policy import PlanLimits
 from dagrun.kernel.model.toolbox import Toolbox
 from dagrun.plans.json_reader import MAX_READ_DEPTH, parse_json, take_out_marks
 from dagrun.plans.plan_fields import validate_plan, wrong_type
+from dagrun.plans.plan_forms import in_our_form
 
 Syntax = Literal["json", "yaml", "compiler"]
 
@@ -23,9 +23,6 @@ _OTHER_MARKS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _STEP: Final = re.compile(r"steps\[(\d+)\]")
 _OUTPUT: Final = re.compile(r"output\b")
 _TEXT: Final = "the plan"
-# What reads other forms of plans stands above, with the answers of models. It is found by name when a text needs it.
-_FORMS: Final = "dagrun.planners.answers.plan_forms"
-_LINES: Final = "dagrun.planners.answers.compiler_dialect"
 _SUFFIXES: Final[Mapping[str, Syntax]] = {".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 
 
@@ -47,7 +44,7 @@ def read_plan(
             counts as left out.
         limits: Limits of size; the defaults are for plans of strangers.
         syntax: ``json``, ``yaml``, or ``compiler`` for lines of calls (see
-            `dagrun.planners.answers.compiler_dialect`). By default, the suffix of the file decides. For other files and
+            `dagrun.plans.compiler_dialect`). By default, the suffix of the file decides. For other files and
             for texts, it is ``compiler`` if the text has lines of calls, and else ``json``.
 
     Returns:
@@ -82,8 +79,11 @@ def parse_plan(
         PlanRefused: The text does not have the *syntax*, or is nested too deep.
     """
     if syntax is None:
-        is_json = text.lstrip("\ufeff \t\r\n").startswith(("{", "["))
-        syntax = "compiler" if not is_json and import_module(_LINES).is_compiler_text(text) else "json"
+        syntax = "json"
+        if not text.lstrip("\ufeff \t\r\n").startswith(("{", "[")):
+            from dagrun.plans.compiler_dialect import is_compiler_text
+
+            syntax = "compiler" if is_compiler_text(text) else "json"
     max_depth = max_plan_depth(limits)
     match syntax:
         case "yaml":  # it takes long to load
@@ -91,7 +91,9 @@ def parse_plan(
 
             return parse_yaml(text, max_depth)
         case "compiler":
-            tree, problems = import_module(_LINES).parse_lines(text, toolbox, limits)
+            from dagrun.plans.compiler_dialect import parse_lines
+
+            tree, problems = parse_lines(text, toolbox, limits)
             return tree, problems
         case "json":
             return parse_json(text, max_depth), []
@@ -129,7 +131,7 @@ def make_plan(
     tree.pop("$schema", None)
     problems += take_refusal(tree, raises=may_refuse and not problems and not tree.get("steps"))
     problems += _count_dependencies(tree.get("steps"), limits.max_dependencies)
-    tree, more = import_module(_FORMS).in_our_form(tree, toolbox, numbered)
+    tree, more = in_our_form(tree, toolbox, numbered)
     if more:
         return None, [*problems, *more]
     plan, more = validate_plan(tree)

@@ -62,8 +62,6 @@ def test_start_imports_nothing_heavy(module: str, banned: set[str]) -> None:
     assert banned.isdisjoint(result.stdout.split())
 
 
-# All that a plan in JSON needs of what models write: the fields that a strict form leaves empty.
-FORMS_OF_PLANS = {"dagrun.planners", "dagrun.planners.answers", "dagrun.planners.answers.plan_forms"}
 # What lists and help pages may not import: the engine, and all that takes longer to load than they take to print.
 LIGHT = HEAVY | {"asyncio", "dagrun.api", "dagrun.kernel.graph", "dagrun.kernel.runtime", "dagrun.kernel.model.plan"}
 # What a plain run does not need. networkx judges only plans whose steps are out of order.
@@ -173,7 +171,7 @@ def test_a_plain_run_loads_only_what_it_needs(shell: Shell) -> None:
     checked = modules_of(shell, ["check", "plan.json", "--tools", "cli_tools"])
     assert UNUSED.isdisjoint(ran)
     assert (UNUSED | {"dagrun.kernel.runtime.run"}).isdisjoint(checked)
-    assert {name for name in ran | checked if name.startswith("dagrun.planners")} == FORMS_OF_PLANS
+    assert not [name for name in ran | checked if name.startswith("dagrun.planners")]
 
 
 @pytest.mark.costly

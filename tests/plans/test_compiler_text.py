@@ -18,8 +18,8 @@ from command_line import Shell, shell
 from dagrun import Plan, PlanLimits, PlanRefused, Toolbox, read_plan, tool
 from dagrun.kernel.checks.check_plan import check_plan
 from dagrun.kernel.model.reference import compile_template
-from dagrun.planners.answers.compiler_dialect import MAX_LINE
 from dagrun.planners.answers.plan_stream import PlanReader
+from dagrun.plans.compiler_dialect import MAX_LINE
 from judged_answers import end_of
 
 __all__ = ["shell"]

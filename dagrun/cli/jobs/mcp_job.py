@@ -27,7 +27,6 @@ from dagrun.errors import PlanRefused, shorten
 from dagrun.kernel.checks.check_plan import check_plan
 from dagrun.kernel.checks.checked_plan import CheckedPlan
 from dagrun.kernel.model.toolbox import AnyTool
-from dagrun.serve.guard import KnownOnly
 from dagrun.serve.mcp.plan_inputs import tools_of, unasked
 from dagrun.serve.mcp.plan_server import PlanServer, plan_server
 from dagrun.serve.mcp.served_runs import Host
@@ -112,6 +111,8 @@ class McpJob:
         token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
         socket = bound_socket(LOOPBACK, self._flags["port"])
         app = server.library_server.streamable_http_app(host=LOOPBACK)
+        from dagrun.serve.guard import KnownOnly
+
         guarded = KnownOnly(app, token=token, authorize=None, user="")
         http = quiet_server(guarded, lifespan="on")
 

@@ -45,7 +45,7 @@ def load_plan(name: str, toolbox: Toolbox | None = None) -> Plan:
 
 def _is_json(data: bytes) -> bool:
     """Whether a text without a name is JSON or numbered calls, which `read_plan` distinguishes, and not YAML."""
-    from dagrun.planners.answers.compiler_dialect import is_compiler_text
+    from dagrun.plans.compiler_dialect import is_compiler_text
 
     text = data.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     return text.startswith(("{", "[")) or is_compiler_text(text)

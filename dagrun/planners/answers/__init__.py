@@ -5,8 +5,7 @@ In: the text of an answer, whole or in pieces, in JSON or in lines of calls. Out
 follow.
 
 Open `model_answers.py` first: from the whole answer to a plan or a patch. `plan_stream.py` reads a plan piece by piece,
-and returns each step as soon as it is complete. `dagrun.plans.read_plan` finds `plan_forms.py` and
-`compiler_dialect.py` by name, so that files may hold what models write.
+and returns each step as soon as it is complete.
 
 Texts come from outside. They are limited in size and depth before they are parsed, and nothing in them is evaluated.
 """

@@ -14,8 +14,8 @@ from dagrun.kernel.model.plan import Plan, Step
 from dagrun.kernel.model.policy import PlanLimits
 from dagrun.kernel.model.toolbox import Toolbox
 from dagrun.llm.strict_answers import drop_nulls_in_args, restore_args, restore_fields
-from dagrun.planners.answers.compiler_dialect import find_call
 from dagrun.planners.answers.json_stream import JsonScanner, count_bytes, parse_object
+from dagrun.plans.compiler_dialect import find_call
 from dagrun.plans.json_reader import take_out_marks
 from dagrun.plans.plan_fields import faults_of, missing_field, wrong_type
 from dagrun.plans.read_plan import make_plan, max_plan_depth, parse_plan, take_refusal

@@ -12,10 +12,10 @@ from dagrun.errors import PlanRefused, Problem
 from dagrun.kernel.model.plan import Plan, Step
 from dagrun.kernel.model.policy import PlanLimits
 from dagrun.kernel.model.toolbox import Toolbox
-from dagrun.planners.answers.compiler_dialect import CompilerText, find_call
 from dagrun.planners.answers.json_stream import ClosedPart, Element, JsonScanner, count_bytes, parse_object
-from dagrun.planners.answers.plan_forms import is_numbered
+from dagrun.plans.compiler_dialect import CompilerText, find_call
 from dagrun.plans.json_reader import parse_json
+from dagrun.plans.plan_forms import is_numbered
 from dagrun.plans.read_plan import make_plan, max_plan_depth, parse_plan, sorted_problems
 
 Dialect = Literal["json", "compiler", "auto"]
