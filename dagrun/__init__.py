@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dagrun.evaluate.comparison.variants import RunVariant
     from dagrun.evaluate.learning.memory_planner import MemoryPlanner
     from dagrun.evaluate.metrics.metrics import Metrics, metrics
-    from dagrun.evaluate.replay.cassette import Cassette
+    from dagrun.evaluate.replay import Cassette
     from dagrun.evaluate.simulation.call_models import failure_rates
     from dagrun.evaluate.simulation.simulate import simulate
     from dagrun.evaluate.simulation.simulation import Simulation, Variant
@@ -117,7 +117,7 @@ _NAMES = {
     "dagrun.evaluate.comparison.variants": "RunVariant",
     "dagrun.evaluate.learning.memory_planner": "MemoryPlanner",
     "dagrun.evaluate.metrics.metrics": "Metrics metrics",
-    "dagrun.evaluate.replay.cassette": "Cassette",
+    "dagrun.evaluate.replay": "Cassette",
     "dagrun.errors": "DagrunError PlanRefused Problem RunFailed ToolError",
     "dagrun.evaluate.simulation.call_models": "failure_rates",
     "dagrun.evaluate.simulation.simulate": "simulate",

@@ -22,6 +22,7 @@ from dagrun import (
     Cassette,
     Condition,
     Event,
+    HedgeRule,
     MemoryJournal,
     Patch,
     Plan,
@@ -37,8 +38,7 @@ from dagrun import (
     tool,
 )
 from dagrun.errors import CannotPlan
-from dagrun.evaluate.replay.order import Order
-from dagrun.evaluate.replay.recorded_outcomes import RecordedOutcomes
+from dagrun.evaluate.replay import Order, RecordedOutcomes
 from dagrun.events import AttemptEnded
 from dagrun.kernel.model import event as events
 from dagrun.kernel.model.outcome import Outcome
@@ -161,6 +161,27 @@ async def look(what: str, seconds: float = 1.0) -> str:
     """Look something up."""
     await anyio.sleep(seconds)
     return what
+
+
+SLOW: set[str] = set()
+
+
+@tool(effect="read")
+async def lag(what: str) -> str:
+    """Take a second, but a minute the first time that it is the last one."""
+    is_first = what == "9" and what not in SLOW
+    SLOW.add(what)
+    await anyio.sleep(60 if is_first else 1)
+    return f"{what} again" if what == "9" and not is_first else what
+
+
+async def hedged(journal: MemoryJournal) -> None:
+    """The second call of a slow step has won."""
+    SLOW.clear()
+    step = Step(id="all", tool="lag", for_each=[f"{n}" for n in range(10)], args={"what": "${item}"})
+    policy = Policy(hedge=HedgeRule(min_calls=5), max_running=3)
+    result = await dagrun.run(Plan(steps=[step]), tools=[lag], policy=policy, journal=journal, run_id="r")
+    assert result.steps["all[9]"].output == "9 again"
 
 
 @tool(effect="effectful")
@@ -456,6 +477,7 @@ KINDS = (
     found_out_of_two,
     cancelled_in_doubt_and_taken_up_again,
     wrong_in_many_ways,
+    hedged,
 )
 
 
@@ -465,7 +487,9 @@ def test_a_run_comes_to_the_same_again(kind: Kind) -> None:
     assert differs_again(kind) == []
 
 
-@pytest.mark.parametrize("kind", [stopped_and_resumed, spliced_by_its_host, written_for_a_goal, judged, in_doubt])
+@pytest.mark.parametrize(
+    "kind", [stopped_and_resumed, spliced_by_its_host, written_for_a_goal, judged, in_doubt, hedged]
+)
 def test_its_state_is_the_same_to_the_last_digit(kind: Kind) -> None:
     """On a virtual clock the times are equal, too, and so is the hash of the state."""
 
@@ -534,7 +558,7 @@ def test_a_lookup_by_less_than_its_key_is_seen(
 ) -> None:
     read = RecordedOutcomes.__init__
     assert differs_again(kind) == []
-    monkeypatch.setattr("dagrun.evaluate.replay.cassette._PATIENCE", 100.0)
+    monkeypatch.setattr("dagrun.evaluate.replay._PATIENCE", 100.0)
 
     def broken(outcomes: RecordedOutcomes, recorded: Sequence[Event]) -> None:
         read(outcomes, recorded)

@@ -14,9 +14,9 @@ from dagrun import Answer, Artifact, Condition, Flow, MemoryJournal, Plan, Polic
 from dagrun.evaluate.cases.case_file import read_file
 from dagrun.evaluate.cases.evaluation import CaseResult, evaluate
 from dagrun.evaluate.cases.load_cases import CaseHost
+from dagrun.evaluate.cases.recorded_case import playable_events
 from dagrun.evaluate.learning.learn_routes import learn_routes, planned_run
 from dagrun.evaluate.learning.route_cases import route_case
-from dagrun.evaluate.replay.recorded_case import playable_events
 from dagrun.kernel.model.python_plans.plan_text import as_yaml
 from dagrun.testing import run_virtual
 from replans import Thinker

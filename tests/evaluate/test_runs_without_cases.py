@@ -10,7 +10,7 @@ import pytest
 import dagrun
 from dagrun import MemoryJournal, Plan, Policy, Run, Step, ToolError, tool
 from dagrun.errors import CasesRefused
-from dagrun.evaluate.replay.recorded_case import playable_events, recorded_case
+from dagrun.evaluate.cases.recorded_case import playable_events, recorded_case
 from dagrun.testing import run_virtual
 
 pytestmark = pytest.mark.real_time  # a virtual clock of its own

@@ -1,6 +1,6 @@
 """The golden task of a learned route: its example goal gives its plan, and the plan ends as it did in the recorded run.
 
-It is the case of this run (`dagrun.evaluate.replay.recorded_case`), in which the route stands in the place of the
+It is the case of this run (`dagrun.evaluate.cases.recorded_case`), in which the route stands in the place of the
 planner, with the plan that the route has to give. It is carried out before it is given away: if it does not pass, there
 is none.
 """
@@ -14,11 +14,11 @@ from dagrun.api.record_opening import last_opening
 from dagrun.errors import CasesRefused, ContractError, PlanRefused, shorten
 from dagrun.evaluate.cases.case_file import Case, CaseFile
 from dagrun.evaluate.cases.expectations import misses_of
+from dagrun.evaluate.cases.recorded_case import recorded_case
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, scripts_of
 from dagrun.evaluate.cases.trial import TrialSettings, carry_out
 from dagrun.evaluate.learning.learn_routes import PlannedRun
-from dagrun.evaluate.replay.cassette import recorded_tools
-from dagrun.evaluate.replay.recorded_case import recorded_case
+from dagrun.evaluate.replay import recorded_tools
 from dagrun.kernel.model.event import Event
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.python_plans.plan_text import as_yaml

@@ -142,8 +142,8 @@ def _write_case(
     route: RouteFile, runs: Sequence[PlannedRun], route_path: Path, records: Records, written: _Written
 ) -> None:
     """Write the golden task of a route, from the latest run that can be played with stubs."""
+    from dagrun.evaluate.cases.recorded_case import playable_events
     from dagrun.evaluate.learning.route_cases import NoCase, route_case
-    from dagrun.evaluate.replay.recorded_case import playable_events
 
     path = route_path.with_suffix(".yaml")
     for run in runs[:_TRIED]:

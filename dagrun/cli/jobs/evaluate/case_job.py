@@ -23,7 +23,7 @@ from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, printable
 from dagrun.cli.terminal.user_errors import FAILED, BadInput
 from dagrun.errors import CasesRefused, shorten, visible
 from dagrun.evaluate.cases.evaluation import Evaluation, evaluate
-from dagrun.evaluate.replay.recorded_case import playable_events, recorded_case
+from dagrun.evaluate.cases.recorded_case import playable_events, recorded_case
 from dagrun.kernel.model.event import Event, RunEnded, RunStarted
 from dagrun.kernel.model.python_plans.plan_text import as_yaml
 

@@ -16,8 +16,16 @@ from dagrun.api.replaying import replayed
 from dagrun.errors import CasesRefused, ValueRefused
 from dagrun.evaluate.cases.case_file import FOREVER
 from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
-from dagrun.evaluate.replay.cassette import LATE, is_of_person, secrets_in, was_stopped
-from dagrun.evaluate.replay.recorded_outcomes import PlayedCall, RecordedOutcomes, RecordedReply
+from dagrun.evaluate.replay import (
+    LATE,
+    PlayedCall,
+    PlayedReply,
+    RecordedOutcomes,
+    is_change,
+    is_of_person,
+    secrets_in,
+    was_stopped,
+)
 from dagrun.features.redacted_records.records import as_shown, redactor_of
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
@@ -71,9 +79,9 @@ def _reasons_against(outcomes: RecordedOutcomes) -> Iterator[str]:
         yield f"it retries run {outcomes.first.parent}: make one of that run"
     elif outcomes.before:
         yield "it was resumed, and a case is of one session: play it with dagrun.Cassette"
-    for action in outcomes.host_actions[:1]:
-        ended = f"cancelled step {action.step}" if action.step else "ended it"
-        what = "changed its plan or goal" if action.is_change else ended
+    for event in outcomes.host_actions[:1]:
+        step = getattr(event, "step", "")
+        what = "changed its plan or goal" if is_change(event) else f"cancelled step {step}" if step else "ended it"
         yield f"its host {what} while it ran, which no case says: play it with dagrun.Cassette"
     for (step, _), call in outcomes.calls.items():
         value = None if call.ended is None else call.ended.outcome.value
@@ -156,7 +164,7 @@ def _replies(outcomes: RecordedOutcomes) -> Iterator[dict[str, Any]]:
                 yield {**({"about": about} if about else {}), **_reply(reply)}
 
 
-def _reply(reply: RecordedReply) -> dict[str, Any]:
+def _reply(reply: PlayedReply) -> dict[str, Any]:
     called, kind = reply.called, {} if reply.kind == "cannot" else {"kind": reply.kind}
     assert called is not None
     used = {"tokens": called.tokens, "cost": called.cost}
