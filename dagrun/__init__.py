@@ -26,11 +26,8 @@ if TYPE_CHECKING:
     from dagrun.api import Engine, check, draft, resume, retry, run, run_sync, start
     from dagrun.api.preloading import preload
     from dagrun.api.replaying import Replayed, replay
-    from dagrun.critics.agreement import AgreementCritic
-    from dagrun.critics.counts import CountCritic
     from dagrun.critics.rubric import RubricCritic
-    from dagrun.critics.rules import RuleCritic
-    from dagrun.critics.schemas import SchemaCritic
+    from dagrun.critics.rules import AgreementCritic, CountCritic, RuleCritic, SchemaCritic
     from dagrun.errors import DagrunError, PlanRefused, Problem, RunFailed, ToolError
     from dagrun.evaluate.comparison.compare import compare
     from dagrun.evaluate.comparison.comparison import VariantComparison
@@ -76,8 +73,7 @@ if TYPE_CHECKING:
     from dagrun.kernel.runtime.result import RunResult, StepResult
     from dagrun.kernel.runtime.run import Run
     from dagrun.kernel.runtime.run_features import AnswerPiece
-    from dagrun.llm.anthropic_model import AnthropicModel
-    from dagrun.llm.openai_model import OpenAIModel
+    from dagrun.llm.provider_models import AnthropicModel, OpenAIModel
     from dagrun.model_tools.agent_tool import agent_tool
     from dagrun.model_tools.llm_tool import llm_tool
     from dagrun.observe.presenters import report, show
@@ -91,10 +87,9 @@ if TYPE_CHECKING:
     from dagrun.planners.stepwise import StepwisePlanner
     from dagrun.plans.read_plan import read_plan
     from dagrun.serve.page import web
-    from dagrun.sources.formats import schema_tools
     from dagrun.sources.mcp import mcp_tools
     from dagrun.sources.openapi.openapi_tools import openapi_tools
-    from dagrun.sources.schemas import schema_tool
+    from dagrun.sources.schemas import schema_tool, schema_tools
     from dagrun.workers.submitting import cancel, follow, requeue, submit
     from dagrun.workers.worker import ClaimEvent, Worker
 
@@ -107,11 +102,8 @@ _NAMES = {
     "dagrun.api.replaying": "Replayed replay",
     "dagrun.workers.submitting": "cancel follow requeue submit",
     "dagrun.workers.worker": "ClaimEvent Worker",
-    "dagrun.critics.agreement": "AgreementCritic",
-    "dagrun.critics.counts": "CountCritic",
+    "dagrun.critics.rules": "AgreementCritic CountCritic RuleCritic SchemaCritic",
     "dagrun.critics.rubric": "RubricCritic",
-    "dagrun.critics.rules": "RuleCritic",
-    "dagrun.critics.schemas": "SchemaCritic",
     "dagrun.evaluate.comparison.compare": "compare",
     "dagrun.evaluate.comparison.comparison": "VariantComparison",
     "dagrun.evaluate.comparison.variants": "RunVariant",
@@ -134,8 +126,7 @@ _NAMES = {
     "dagrun.journal.postgres.journal": "PostgresJournal",
     "dagrun.journal.private_folders": "is_private_folder",
     "dagrun.journal.sqlite.journal": "SQLiteJournal",
-    "dagrun.llm.anthropic_model": "AnthropicModel",
-    "dagrun.llm.openai_model": "OpenAIModel",
+    "dagrun.llm.provider_models": "AnthropicModel OpenAIModel",
     "dagrun.kernel.model.planner": "Brief FallbackPlanner Planner Refusal StepView Trigger",
     "dagrun.kernel.model.condition": "Condition",
     "dagrun.kernel.model.contracts.deps": "dep",
@@ -171,10 +162,9 @@ _NAMES = {
     "dagrun.kernel.runtime.run_features": "AnswerPiece",
     "dagrun.kernel.runtime.result": "RunResult StepResult",
     "dagrun.serve.page": "web",
-    "dagrun.sources.formats": "schema_tools",
+    "dagrun.sources.schemas": "schema_tool schema_tools",
     "dagrun.sources.mcp": "mcp_tools",
     "dagrun.sources.openapi.openapi_tools": "openapi_tools",
-    "dagrun.sources.schemas": "schema_tool",
     "dagrun.kernel.runtime.run": "Run",
 }
 

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Unpack
+from typing import Annotated, Final, Unpack
 
 import anyio
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagrun.critics.step_filter import FilterOptions, StepFilter
+from dagrun.critics.rules import FilterOptions, StepFilter
 from dagrun.errors import ContractError, ModelError
 from dagrun.kernel.model.critic import Verdict
 from dagrun.kernel.model.outcome import Outcome
 from dagrun.kernel.model.plan import Step
 from dagrun.kernel.model.value import to_json
-from dagrun.llm.language_model import Form, LanguageModel, Message, Request, must_be_counts, must_be_model
-from dagrun.llm.quoting import DATA_RULE, block
+from dagrun.llm.language_model import (
+    DATA_RULE,
+    Form,
+    LanguageModel,
+    Message,
+    Request,
+    block,
+    must_be_counts,
+    must_be_model,
+)
+from dagrun.llm.strict_schemas import closed
 from dagrun.llm.structured_answers import ask_in_form
 
 RULES: Final = """\
@@ -187,16 +196,7 @@ def _form(criteria: Mapping[str, str]) -> Form:
     marks = {criterion: {"type": "number", "description": text} for criterion, text in criteria.items()}
     properties = {
         "reason": {"type": "string"},
-        "scores": _closed(marks),
+        "scores": closed(marks),
         "surprising": {"type": "boolean"},
     }
-    return Form("marks", "The marks of the output.", _closed(properties))
-
-
-def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return Form("marks", "The marks of the output.", closed(properties))

@@ -4,7 +4,7 @@ In: a `Request` (system text, messages, an optional form for the answer). Out: t
 and last a `Reply` with the whole text, how it ended, its usage and its cost.
 
 Read first `language_model.py`, the protocol; then `http_model.py`, one call from the request to the reply. It uses an
-`Api` (`openai_responses.py`, `openai_chat.py`, `anthropic_messages.py`), which writes the body and reads the events;
+`Api` (`openai_apis.py`, `anthropic_messages.py`), which writes the body and reads the events;
 `event_stream.py`, which reads the stream; and `server_features.py`, which finds out what a server understands.
 
 `strict_schemas.py` rewrites JSON Schemas into the form that strict output modes take, and `strict_answers.py` turns

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from dagrun.llm.call_errors import CallError, broke_off
-from dagrun.llm.language_model import Form, Request, Usage
-from dagrun.llm.quoting import quote
+from dagrun.llm.language_model import Form, Request, Usage, quote
 from dagrun.llm.structured_answers import FenceStripper
 
 # How an answer gets its structure; `prompt` is left when a server supports none of the others.

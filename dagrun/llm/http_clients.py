@@ -127,23 +127,6 @@ class SdkClient:
             await self._client.close()
 
 
-def checked_maker(make: Callable[[], Client], host_client: Any) -> Callable[[], Client]:
-    """Validate *make* and *host_client* before the first call, and return *make*.
-
-    Args:
-        make: Makes a client.
-        host_client: The HTTP client that the host has given, if there is one.
-
-    Raises:
-        ContractError: *host_client* cannot be used.
-    """
-    if host_client is None:
-        certificates()
-    else:
-        make()
-    return make
-
-
 def http_client(timeout: float) -> httpx2.AsyncClient:
     """Return a new client for one event loop, for the caller to close.
 

@@ -10,8 +10,7 @@ from dagrun.llm.anthropic_messages import MESSAGES
 from dagrun.llm.api_format import AnswerFormat, Api
 from dagrun.llm.call_errors import CallError
 from dagrun.llm.language_model import Form, Structure
-from dagrun.llm.openai_chat import CHAT
-from dagrun.llm.openai_responses import RESPONSES
+from dagrun.llm.openai_apis import CHAT, RESPONSES
 from dagrun.llm.strict_schemas import count_unions
 
 ApiName: TypeAlias = Literal["responses", "chat", "messages"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dagrun.errors import AgentStopped, ToolError, ValueRefused, ValueTooLarge, shorten
 from dagrun.executors.threads import ThreadExecutor
@@ -27,12 +27,20 @@ from dagrun.kernel.model.signature import explain
 from dagrun.kernel.model.tool_context import ToolContext
 from dagrun.kernel.model.toolbox import AnyTool, Toolbox, hint
 from dagrun.kernel.model.value import Stored, decode, encode
-from dagrun.llm.quoting import block
-from dagrun.model_tools.agent_turns import AgentCall
-from dagrun.model_tools.usage_contract import ContractMeter
+from dagrun.llm.language_model import block
+from dagrun.model_tools.llm_tool import ContractMeter
 
 # Seconds in which a plain function must end after it was told to stop; then its step is abandoned.
 GRACE: Final = 1.0
+
+
+class AgentCall(BaseModel):
+    """A call that an agent wants to make."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    tool: str
+    args: dict[str, Any] = {}
 
 
 class BadAgentCall(ValueError):

@@ -14,8 +14,16 @@ from dagrun.errors import ContractError, ModelError
 from dagrun.kernel.model.planner import Brief
 from dagrun.kernel.model.toolbox import Toolbox
 from dagrun.kernel.model.usage import note_prompt
-from dagrun.llm.language_model import Form, LanguageModel, Message, Request, must_be_counts, must_be_model
-from dagrun.llm.quoting import DATA_RULE, block
+from dagrun.llm.language_model import (
+    DATA_RULE,
+    Form,
+    LanguageModel,
+    Message,
+    Request,
+    block,
+    must_be_counts,
+    must_be_model,
+)
 from dagrun.llm.strict_schemas import closed
 from dagrun.llm.structured_answers import ask_in_form
 

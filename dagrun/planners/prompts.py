@@ -12,8 +12,7 @@ from typing import Any, Final, Literal
 
 from dagrun.kernel.model.planner import Brief
 from dagrun.kernel.model.policy import PlanLimits
-from dagrun.llm.language_model import Form, Message, Request
-from dagrun.llm.quoting import quote
+from dagrun.llm.language_model import Form, Message, Request, quote
 from dagrun.planners.prompt_examples import NEXT_EXAMPLE, PATCH_EXAMPLE, Dialect, Example, renamed
 from dagrun.planners.prompt_texts import FACTS, KEEPS_PLAN, PROMPT_VERSION, Wording
 from dagrun.planners.signatures import signatures_of

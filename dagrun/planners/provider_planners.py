@@ -8,9 +8,8 @@ from typing import Any, Final, Literal, Unpack
 
 from dagrun.errors import ContractError
 from dagrun.kernel.model.policy import PlanLimits
-from dagrun.llm.anthropic_model import AnthropicModel
 from dagrun.llm.http_model import HttpOptions
-from dagrun.llm.openai_model import OpenAIModel
+from dagrun.llm.provider_models import AnthropicModel, OpenAIModel
 from dagrun.planners.model_choice import SelectTools
 from dagrun.planners.model_planner import ModelPlanner
 from dagrun.planners.prompt_examples import Dialect

@@ -23,8 +23,7 @@ from typing import Any, Final
 
 from dagrun.errors import Problem
 from dagrun.kernel.model.planner import Brief
-from dagrun.llm.language_model import Message
-from dagrun.llm.quoting import quote_line
+from dagrun.llm.language_model import Message, quote_line
 from dagrun.planners.prompt_examples import PREFIX, Example, renamed
 from dagrun.planners.signatures import signatures_of
 

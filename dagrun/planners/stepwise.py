@@ -16,8 +16,7 @@ from dagrun.kernel.model.plan import Step
 from dagrun.kernel.model.planner import NOTES, Brief, StepView
 from dagrun.kernel.model.policy import PlanLimits
 from dagrun.kernel.model.question import ASK_PERSON
-from dagrun.llm.language_model import Form, LanguageModel, Message, must_be_counts, must_be_model
-from dagrun.llm.quoting import quote
+from dagrun.llm.language_model import Form, LanguageModel, Message, must_be_counts, must_be_model, quote
 from dagrun.planners.answers.model_answers import NextStepAnswer, read_next_step
 from dagrun.planners.answers.plan_schemas import next_step_schema
 from dagrun.planners.ask_model import LastAnswers, text_of, toolbox_of

@@ -26,9 +26,8 @@ from dagrun.kernel.model.tool import SaidBy, ToolOrigin
 from dagrun.kernel.model.tool_context import ToolContext
 from dagrun.kernel.model.toolbox import AnyTool, Toolbox
 from dagrun.sources.mcp_config import ServerConfig, ServerRules, read_config
-from dagrun.sources.mcp_connection import Connection, mcp_library
+from dagrun.sources.mcp_connection import Call, Connection, mcp_library
 from dagrun.sources.mcp_pins import LockFile, Offer, definition_of, pin_of, read_lock
-from dagrun.sources.mcp_questions import Call
 from dagrun.sources.schemas import fitting_name, schema_tool
 
 _LOG: Final = logging.getLogger("dagrun.mcp")

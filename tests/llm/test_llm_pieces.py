@@ -177,12 +177,12 @@ def test_the_libraries_are_loaded_with_the_first_model_and_not_before() -> None:
     """They cost seconds; so does the list of prices. And what is missing is said in one line."""
     script = """
 import json, sys
-import dagrun, dagrun.llm.openai_model, dagrun.llm.anthropic_model, dagrun.llm.prices
+import dagrun, dagrun.llm.provider_models, dagrun.llm.provider_models, dagrun.llm.prices
 from dagrun.errors import MissingExtra
 loaded = sorted({name.split(".")[0] for name in sys.modules} & {"openai", "anthropic", "httpx2", "genai_prices"})
 sys.modules["anthropic"] = None
 try:
-    dagrun.llm.anthropic_model.AnthropicModel("m", api_key="k")
+    dagrun.llm.provider_models.AnthropicModel("m", api_key="k")
 except MissingExtra as error:
     print(json.dumps([loaded, str(error)]))
 """

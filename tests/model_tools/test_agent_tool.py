@@ -15,7 +15,7 @@ from dagrun.errors import ContractError, ModelError
 from dagrun.events import Progress
 from dagrun.kernel.model.tool import make_tool
 from dagrun.kernel.model.toolbox import AnyTool
-from dagrun.model_tools.agent_turns import Turns
+from dagrun.model_tools.agent_tool import Turns
 from places import unplaced
 from scripted_model import Said, ScriptedModel
 from small_tools import near, scripted, toolset

@@ -108,7 +108,7 @@ def test_the_form_is_closed_and_asks_for_every_field() -> None:
 
 
 def _form_of(output: Any) -> Any:
-    from dagrun.model_tools.typed_answers import TypedAnswer
+    from dagrun.llm.structured_answers import TypedAnswer
 
     return TypedAnswer("t", output).form.schema
 
@@ -214,7 +214,7 @@ async def test_the_second_try_counts_too() -> None:
 
 def llm_system() -> str:
     """Return the system prompt of the tool."""
-    from dagrun.llm.quoting import DATA_RULE
+    from dagrun.llm.language_model import DATA_RULE
     from dagrun.model_tools.llm_tool import SYSTEM
 
     return f"{SYSTEM}\n\n{DATA_RULE}"

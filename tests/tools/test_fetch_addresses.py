@@ -17,8 +17,7 @@ from dagrun import ToolError
 from dagrun.kernel.decide.classify import classify
 from dagrun.kernel.model.outcome import ErrorKind
 from dagrun.sources.network.guarded_transport import GuardedBackend, GuardedTransport, NotAllowed
-from dagrun.sources.network.network_rules import NetworkRules
-from dagrun.sources.network.public_addresses import Address, is_public
+from dagrun.sources.network.network_rules import Address, NetworkRules, is_public
 from dagrun_tools.web.fetch import fetch_url
 from dagrun_tools.web.http_get import get, read_url
 from loopback import trap

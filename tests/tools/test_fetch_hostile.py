@@ -23,8 +23,7 @@ from dagrun import Plan, Policy, RetryRule, Step, ToolError
 from dagrun.kernel.decide.classify import classify
 from dagrun.kernel.model.outcome import ErrorKind
 from dagrun.sources.network import guarded_transport, network_rules
-from dagrun.sources.network.answers import ServerAnswer
-from dagrun.sources.network.guarded_transport import NotAllowed
+from dagrun.sources.network.guarded_transport import NotAllowed, ServerAnswer
 from dagrun.sources.network.network_rules import NetworkRules
 from dagrun_tools.web.fetch import fetch_url
 from dagrun_tools.web.http_get import follow, get

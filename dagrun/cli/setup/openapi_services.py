@@ -94,7 +94,7 @@ def _auth(configuration: Configuration, service: str, secret: str | Mapping[str,
         return None
 
     from dagrun.kernel.model.secrets.secret import Secrets
-    from dagrun.sources.openapi.credentials import ANY_SCHEME
+    from dagrun.sources.openapi.service_calls import ANY_SCHEME
 
     named = {ANY_SCHEME: secret} if isinstance(secret, str) else dict(secret)
     values = {}

@@ -223,7 +223,7 @@ def _anthropic(settings: Settings) -> Planner:
 
 
 def _anthropic_model(settings: Settings) -> LanguageModel:
-    from dagrun.llm.anthropic_model import AnthropicModel
+    from dagrun.llm.provider_models import AnthropicModel
 
     if settings.base_url is None and not (_is_set("ANTHROPIC_API_KEY") or _is_set("ANTHROPIC_AUTH_TOKEN")):
         raise BadInput(_NO_ANTHROPIC_KEY)
@@ -259,7 +259,7 @@ def _person(settings: Settings) -> Planner:
 
 
 def _openai_model(settings: Settings, name: str | None) -> LanguageModel:
-    from dagrun.llm.openai_model import OpenAIModel
+    from dagrun.llm.provider_models import OpenAIModel
 
     if settings.base_url is None and not _is_set("OPENAI_API_KEY"):
         raise BadInput(_NO_OPENAI_KEY)

@@ -25,10 +25,9 @@ from dagrun.kernel.model.value import MAX_VALUE_BYTES, Stored, encode
 from dagrun.sources.foreign_schema import read_schema
 from dagrun.sources.network.guarded_transport import shared_transport
 from dagrun.sources.network.network_rules import NetworkRules
-from dagrun.sources.openapi.credentials import Auth, Credentials
 from dagrun.sources.openapi.document import Document, Raw, Unusable, base_of, read_document
 from dagrun.sources.openapi.operations import Operation, name_of, read_operation, tags_of, without_flagged
-from dagrun.sources.openapi.service_calls import OperationCall, Service
+from dagrun.sources.openapi.service_calls import Auth, Credentials, OperationCall, Service
 from dagrun.sources.schemas import fitting_name, output_of_read, tool_of_schemas
 
 MAX_TOOLS: Final = 40  # that a document may give without a word about which are wanted

@@ -10,8 +10,14 @@ import anyio
 import httpx
 
 from dagrun import ToolError, __version__
-from dagrun.sources.network.answers import ServerAnswer, phrase, read_answer
-from dagrun.sources.network.guarded_transport import CLOSE_SECONDS, NotAllowed, shared_transport
+from dagrun.sources.network.guarded_transport import (
+    CLOSE_SECONDS,
+    NotAllowed,
+    ServerAnswer,
+    phrase,
+    read_answer,
+    shared_transport,
+)
 from dagrun.sources.network.network_rules import NetworkRules
 
 MAX_URL: Final = 8 << 10

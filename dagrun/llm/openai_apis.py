@@ -1,15 +1,22 @@
-"""The Responses API of OpenAI."""
+"""The two APIs of OpenAI: Responses, and Chat Completions, which many other servers have, too."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from dagrun.llm.api_format import Api, ApiRequest, Event, Reader, count, part
+from dagrun.llm.api_format import DONE, Api, ApiRequest, Event, Reader, Stop, count, part
 from dagrun.llm.call_errors import CallError, reported
 from dagrun.llm.language_model import Usage
 
+# The values of `text.format.type`.
+_FORMATS: Final = {"schema": "json_schema", "json": "json_object"}
 
-def _body(call: ApiRequest) -> dict[str, Any]:
+
+def _named(call: ApiRequest) -> dict[str, Any]:
+    return {"name": call.form.name, "description": call.form.description, "strict": True}
+
+
+def _responses_body(call: ApiRequest) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": call.model,
         # llama.cpp refuses a turn of the model without its type.
@@ -19,41 +26,16 @@ def _body(call: ApiRequest) -> dict[str, Any]:
         # The provider need not keep the answer: it is not used again.
         **call.allowed(store=False, temperature=call.request.temperature, instructions=call.system or None),
     }
-    if call.answer_format == "tool":
-        body |= _tool(call)
-    elif call.answer_format in _FORMATS:
-        body["text"] = {"format": _format(call)}
+    match call.answer_format:
+        case "schema":
+            body["text"] = {"format": {"type": "json_schema", "schema": call.schema, **_named(call)}}
+        case "json":
+            body["text"] = {"format": {"type": "json_object"}}
+        case "tool":
+            body["tools"] = [{"type": "function", "parameters": call.schema, **_named(call)}]
+            body["tool_choice"] = {"type": "function", "name": call.form.name}
+            body |= call.allowed(parallel_tool_calls=False)
     return body
-
-
-# The values of `text.format.type`.
-_FORMATS: Final = {"schema": "json_schema", "json": "json_object"}
-
-
-def _format(call: ApiRequest) -> dict[str, Any]:
-    if call.answer_format == "json":
-        return {"type": "json_object"}
-    form = call.form
-    return {
-        "type": "json_schema",
-        "name": form.name,
-        "description": form.description,
-        "schema": call.schema,
-        "strict": True,
-    }
-
-
-def _tool(call: ApiRequest) -> dict[str, Any]:
-    form = call.form
-    tool = {
-        "type": "function",
-        "name": form.name,
-        "description": form.description,
-        "parameters": call.schema,
-        "strict": True,
-    }
-    chosen = {"type": "function", "name": form.name}
-    return {"tools": [tool], "tool_choice": chosen, **call.allowed(parallel_tool_calls=False)}
 
 
 class _ResponsesReader(Reader):
@@ -135,6 +117,79 @@ RESPONSES: Final = Api(
     path="/responses",
     answer_formats=("schema", "tool", "json", "prompt"),
     options=frozenset(("store", "temperature", "parallel_tool_calls")),
-    body=_body,
+    body=_responses_body,
     reader=_ResponsesReader,
+)
+
+
+# Chat Completions ----------------------------------------------------------------------------------------------------
+
+_STOPS: Final[dict[str, Stop]] = {"length": "length", "content_filter": "refused"}
+
+
+def _chat_body(call: ApiRequest) -> dict[str, Any]:
+    system = [{"role": "system", "content": call.system}] if call.system else []
+    # The older name first: a server that no longer accepts it refuses it, but some servers that do not know the newer
+    # name ignore it, and then there would be no limit.
+    limit = "max_completion_tokens" if "max_tokens" in call.without else "max_tokens"
+    body: dict[str, Any] = {
+        "model": call.model,
+        "messages": system + call.messages,
+        limit: call.request.max_output_tokens,
+        "stream": True,
+        **call.allowed(stream_options={"include_usage": True}, temperature=call.request.temperature),
+    }
+    match call.answer_format:
+        case "schema":
+            body["response_format"] = {"type": "json_schema", "json_schema": {"schema": call.schema, **_named(call)}}
+        case "json":
+            body["response_format"] = {"type": "json_object"}
+        case "tool":
+            body["tools"] = [{"type": "function", "function": {"parameters": call.schema, **_named(call)}}]
+            body["tool_choice"] = {"type": "function", "function": {"name": call.form.name}}
+            body |= call.allowed(parallel_tool_calls=False)
+    return body
+
+
+class _ChatReader(Reader):
+    """Reads the chunks of the Chat Completions API."""
+
+    def _read(self, event: Event) -> str:
+        if event is DONE:
+            self.is_over = True
+            self.stop = self.stop or "end"
+            return ""
+        if event.get("error") is not None or event.get("object") == "error":
+            raise reported(event)
+        if isinstance(model := event.get("model"), str):
+            self.model = model
+        if isinstance(usage := event.get("usage"), dict):
+            cached = count(part(usage, "prompt_tokens_details", "cached_tokens")) or 0
+            self.usage = Usage(count(usage.get("prompt_tokens")), count(usage.get("completion_tokens")), cached)
+        return self._choice(part(event, "choices", 0))
+
+    def finish(self) -> str:
+        # The line that ends the stream is often missing; a finish reason means that the answer is complete.
+        self.is_over = self.is_over or self.stop is not None
+        return super().finish()
+
+    def _choice(self, choice: Any) -> str:
+        if isinstance(reason := part(choice, "finish_reason"), str):
+            self.stop = _STOPS.get(reason, "end")
+        delta = part(choice, "delta")
+        self._refuse(part(delta, "refusal"))
+        text = self._words(part(delta, "content"))
+        calls = part(delta, "tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            if (part(call, "index") or 0) == 0:  # only one call was asked for
+                text += self._arguments(part(call, "function", "arguments"))
+        return text
+
+
+CHAT: Final = Api(
+    path="/chat/completions",
+    answer_formats=("schema", "tool", "json", "prompt"),
+    options=frozenset(("stream_options", "temperature", "max_tokens", "parallel_tool_calls")),
+    body=_chat_body,
+    reader=_ChatReader,
 )
