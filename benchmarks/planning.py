@@ -45,7 +45,18 @@ import anyio
 import command
 import dagrun
 import environment
-from dagrun import OpenAIModel, OpenAIPlanner, Plan, Policy, Route, RouterPlanner, RunResult, StepwisePlanner, tool
+from dagrun import (
+    OpenAIModel,
+    OpenAIPlanner,
+    Plan,
+    PlanningRule,
+    Policy,
+    Route,
+    RouterPlanner,
+    RunResult,
+    StepwisePlanner,
+    tool,
+)
 from dagrun.kernel.model.toolbox import AnyTool
 from dagrun.testing import FakeModelServer, ModelAnswer
 from peers.pipelines import ANSWER, ARITHMETIC, SHAPES, seconds_of
@@ -192,7 +203,9 @@ async def loop(at: Setting) -> RunResult:
     """Ask for one step, run it, and ask again."""
     model = OpenAIModel("a-model", base_url=at.server.base_url, api_key="none")
     planner = StepwisePlanner(model)
-    return await dagrun.run(goal=at.goal.shape, planner=planner, tools=at.tools, policy=Policy(brief="full"))
+    return await dagrun.run(
+        goal=at.goal.shape, planner=planner, tools=at.tools, policy=Policy(planning=PlanningRule(brief="full"))
+    )
 
 
 async def plan_then_run(at: Setting) -> RunResult:

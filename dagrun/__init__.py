@@ -61,7 +61,16 @@ if TYPE_CHECKING:
     from dagrun.kernel.model.patch import Add, Consequence, Drop, Patch, Replace, Rewire
     from dagrun.kernel.model.plan import Plan, RetryRule, Step
     from dagrun.kernel.model.planner import Brief, FallbackPlanner, Planner, Refusal, StepView, Trigger
-    from dagrun.kernel.model.policy import ApprovalRule, HedgeRule, PlanLimits, Policy, Rate
+    from dagrun.kernel.model.policy import (
+        ApprovalRule,
+        HedgeRule,
+        PlanLimits,
+        PlanningRule,
+        Policy,
+        PoolLimits,
+        QuestionRule,
+        WorkerLimits,
+    )
     from dagrun.kernel.model.python_plans.collect import plan
     from dagrun.kernel.model.python_plans.planned_values import input, item, where
     from dagrun.kernel.model.question import Answer, Asked, Question
@@ -142,7 +151,9 @@ _NAMES = {
     "dagrun.kernel.model.outcome": "State Status TriggerKind",
     "dagrun.kernel.model.patch": "Add Consequence Drop Patch Replace Rewire",
     "dagrun.kernel.model.plan": "Plan RetryRule Step",
-    "dagrun.kernel.model.policy": "ApprovalRule HedgeRule PlanLimits Policy Rate",
+    "dagrun.kernel.model.policy": (
+        "ApprovalRule HedgeRule PlanLimits PlanningRule Policy PoolLimits QuestionRule WorkerLimits"
+    ),
     "dagrun.kernel.model.python_plans.collect": "plan",
     "dagrun.kernel.model.python_plans.planned_values": "input item where",
     "dagrun.kernel.model.question": "Answer Asked Question",
@@ -220,11 +231,13 @@ __all__ = [
     "PlanLimits",
     "PlanRefused",
     "Planner",
+    "PlanningRule",
     "Policy",
+    "PoolLimits",
     "PostgresJournal",
     "Problem",
     "Question",
-    "Rate",
+    "QuestionRule",
     "RayExecutor",
     "Refusal",
     "Replace",
@@ -265,6 +278,7 @@ __all__ = [
     "VariantComparison",
     "Verdict",
     "Worker",
+    "WorkerLimits",
     "__version__",
     "agent_tool",
     "as_stream",
@@ -334,6 +348,7 @@ _RENAMED = {
     "Before": "extend.EarlierPlanner",
     "ClaimNews": "ClaimEvent",
     "Ladder": "FallbackChain",
+    "Rate": "PoolLimits",
     "RemembersDurations": "extend.SupportsDurations",
     "Rung": "FallbackPlanner",
     "Tape": "extend.RunLog",

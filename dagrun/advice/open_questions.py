@@ -20,7 +20,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "max_seconds": "how long may a run take?",
     "max_tokens": "how many tokens may a run use?",
     "max_cost": "what may a run cost?",
-    "answer_within": "how long is a person waited for?",
+    "questions.answer_within": "how long is a person waited for?",
 }
 _MAX_NAMES: Final = 10
 
@@ -76,8 +76,8 @@ def _of_run(plan: CheckedPlan) -> Iterator[str]:
     if policy.max_cost is None and any(tool.max_cost is not None for tool in tools):
         yield "max_cost"
     asks = policy.approve_output or policy.approve_patches != "never"
-    if policy.answer_within is None and (asks or any(_may_ask(step, policy) for step in plan.steps.values())):
-        yield "answer_within"
+    if policy.questions.answer_within is None and (asks or any(_may_ask(step, policy) for step in plan.steps.values())):
+        yield "questions.answer_within"
 
 
 def _may_ask(checked: CheckedStep, policy: Policy) -> bool:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dagrun.features.shared_calls.result_cache import ResultCache
     from dagrun.kernel.decide.durations import Durations
     from dagrun.kernel.model.executor import Executor
-    from dagrun.kernel.model.policy import HedgeRule, Policy
+    from dagrun.kernel.model.policy import HedgeRule, WorkerLimits
     from dagrun.kernel.runtime.deadlines import Timers
     from dagrun.kernel.runtime.run_features import Composer
     from dagrun.kernel.runtime.run_parts import RunParts
@@ -76,8 +76,8 @@ class EngineFeatures:
         return SharedCalls(parts, own, results, tasks, alarms)
 
 
-def worker_processes(policy: Policy) -> Executor:
-    """Return the executor of worker processes, in the sizes that *policy* names."""
+def worker_processes(limits: WorkerLimits) -> Executor:
+    """Return the executor of worker processes, within *limits*."""
     from dagrun.executors.processes.executor import ProcessExecutor
 
-    return ProcessExecutor(max_processes=policy.max_processes, max_memory=policy.max_process_memory)
+    return ProcessExecutor(max_processes=limits.max_processes, max_memory=limits.max_process_memory)

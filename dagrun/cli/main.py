@@ -1,7 +1,10 @@
 """The entry point of the command line: starts the program, and turns errors into exit codes."""
 
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from dagrun._version import __version__
 
@@ -35,7 +38,8 @@ def _call(args: Sequence[str]) -> int:
 
     SECRETS.forget()
     try:
-        code = cli.main(args or ["--help"], prog_name="dagrun", standalone_mode=False, obj=tuple(args))
+        with _old_fields_told():
+            code = cli.main(args or ["--help"], prog_name="dagrun", standalone_mode=False, obj=tuple(args))
     except (click.ClickException, DagrunError) as error:
         from dagrun.cli.terminal.user_errors import report
 
@@ -44,3 +48,24 @@ def _call(args: Sequence[str]) -> int:
         click.echo("Cancelled.", err=True)
         return CANCELLED
     return code if isinstance(code, int) else 0
+
+
+@contextmanager
+def _old_fields_told() -> Iterator[None]:
+    """Print a line, once, where a policy has fields at the place of the last release."""
+    import click
+
+    told = set[str]()
+
+    def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if not issubclass(category, DeprecationWarning):
+            usual(message, category, *place, **more)
+        elif str(message) not in told:
+            told.add(str(message))
+            click.echo(str(message), err=True)
+
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+        warnings.filterwarnings("always", "policy: ", DeprecationWarning)
+        warnings.showwarning = tell
+        yield

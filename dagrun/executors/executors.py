@@ -12,7 +12,7 @@ import anyio
 from dagrun.errors import ContractError
 from dagrun.kernel.checks.checked_plan import CheckedPlan
 from dagrun.kernel.model.executor import Executor, ToolCall
-from dagrun.kernel.model.policy import Policy
+from dagrun.kernel.model.policy import WorkerLimits
 
 
 class CoroutineExecutor:
@@ -41,11 +41,11 @@ class Executors:
         ContractError: See `named`.
     """
 
-    def __init__(self, host: Mapping[str, Executor] | None, processes: Callable[[Policy], Executor]) -> None:
+    def __init__(self, host: Mapping[str, Executor] | None, processes: Callable[[WorkerLimits], Executor]) -> None:
         self._processes = processes
         self._host: dict[str, Executor] = {}
         self._host = self.named(host)
-        self._made: dict[tuple[int | None, ...], BuiltInExecutors] = {}
+        self._made: dict[WorkerLimits, BuiltInExecutors] = {}
 
     def named(self, more: Mapping[str, Executor] | None) -> dict[str, Executor]:
         """Return the executors of the host, and *more* that belong to one run.
@@ -69,11 +69,10 @@ class Executors:
         """
         if missing := plan.executors.keys() - named.keys():
             raise ContractError(f"the plan was checked with an executor {', '.join(sorted(missing))}: executors={{…}}")
-        policy = plan.policy
-        key = (policy.max_threads, policy.max_stuck_threads, policy.max_processes, policy.max_process_memory)
-        if key not in self._made:
-            self._made[key] = BuiltInExecutors(policy, self._processes)
-        return ChainMap(dict(named), self._made[key]) if named else self._made[key]
+        limits = plan.policy.workers
+        if limits not in self._made:
+            self._made[limits] = BuiltInExecutors(limits, self._processes)
+        return ChainMap(dict(named), self._made[limits]) if named else self._made[limits]
 
     async def aclose(self) -> None:
         """Close the built-in executors; the host's executors may be in use elsewhere."""
@@ -87,23 +86,23 @@ class BuiltInExecutors(dict[str, Executor]):
     """The built-in executors by name, each made when the first step needs it.
 
     Args:
-        policy: Limits the threads, the processes, and the memory of a process.
+        limits: The limits of the threads, the processes, and the memory of a process.
         processes: Makes the executor ``process``.
     """
 
-    def __init__(self, policy: Policy, processes: Callable[[Policy], Executor]) -> None:
+    def __init__(self, limits: WorkerLimits, processes: Callable[[WorkerLimits], Executor]) -> None:
         super().__init__(coroutine=CoroutineExecutor())
         self._processes = processes
-        self._policy = policy
+        self._limits = limits
 
     def __missing__(self, name: str) -> Executor:
-        policy = self._policy
+        limits = self._limits
         if name == "thread":
             from dagrun.executors.threads import ThreadExecutor
 
-            self[name] = ThreadExecutor(max_threads=policy.max_threads, max_stuck=policy.max_stuck_threads)
+            self[name] = ThreadExecutor(max_threads=limits.max_threads, max_stuck=limits.max_stuck_threads)
         elif name == "process":
-            self[name] = self._processes(policy)
+            self[name] = self._processes(limits)
         else:
             raise KeyError(name)
         return self[name]

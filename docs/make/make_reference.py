@@ -191,11 +191,12 @@ def _policy() -> str:
         "# The policy",
         NOTE,
         "The limits and rules of a run: `policy=dagrun.Policy(…)` in code, a TOML file with the same names in "
-        "`dagrun run --policy FILE`. Tables of the file are mappings and rules: `[max_running_by_tool]`, `[retry]`, "
-        "`[hedge]`, `[[approve]]`.",
+        "`dagrun run --policy FILE`. Tables of the file are mappings and rules: `[max_running_by_tool]`, "
+        "`[pools.NAME]`, `[retry]`, `[planning]`, `[[approve]]`.",
     ]
     boundary = (dagrun.Flow, dagrun.GuardRule, dagrun.EndorseRule)
-    for model in (dagrun.Policy, dagrun.ApprovalRule, dagrun.HedgeRule, dagrun.Rate, *boundary, dagrun.PlanLimits):
+    groups = (dagrun.PoolLimits, dagrun.PlanningRule, dagrun.QuestionRule, dagrun.WorkerLimits)
+    for model in (dagrun.Policy, *groups, dagrun.ApprovalRule, dagrun.HedgeRule, *boundary, dagrun.PlanLimits):
         meanings = _attributes(model)
         parts += [f"## {model.__name__}", _first_sentences(model)]
         if issubclass(model, BaseModel):

@@ -118,7 +118,7 @@ async def test_an_engine_checks_again_what_may_be_another_plan(tmp_path: Path, c
 async def test_an_engine_sees_that_a_plan_or_a_policy_was_changed_in_place() -> None:
     """Both are frozen, but not the mappings in them."""
     plan = dagrun.Plan(steps=[dagrun.Step(id="a", tool="double", args={"n": 1})], output="${a}")
-    policy = dagrun.Policy(max_running_by_pool={"bank": 1})
+    policy = dagrun.Policy(pools={"bank": dagrun.PoolLimits(max_running=1)})
     async with dagrun.Engine() as engine:
         assert (await engine.run(plan, tools=[double], policy=policy)).output == 2
         plan.steps[0].args["n"] = 5

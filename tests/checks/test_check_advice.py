@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from checking import TOOLBOX, find, places
-from dagrun import ApprovalRule, Condition, HedgeRule, Policy, Toolbox, tool
+from dagrun import ApprovalRule, Condition, HedgeRule, PlanningRule, Policy, PoolLimits, Toolbox, tool
 from dagrun.kernel.checks.findings import MAX_ADVICE
 
 LOAD = {"id": "load", "tool": "load", "args": {"path": "a.csv"}}
@@ -142,12 +142,15 @@ def test_advice_comes_with_errors_too() -> None:
 
 def test_a_misspelt_name_in_the_policy_is_a_problem() -> None:
     """A misspelt limit limits nothing, which would go unnoticed until it is needed."""
-    policy = Policy(max_running_by_tool={"load": 1, "laod": 1}, max_running_by_pool={"sql": 2, "sqll": 2})
+    policy = Policy(
+        max_running_by_tool={"load": 1, "laod": 1},
+        pools={"sql": PoolLimits(max_running=2), "sqll": PoolLimits(max_running=2)},
+    )
     pooled = LOAD | {"pool": "sql"}
 
     found = [problem for problem in find(pooled, policy=policy)[0] if problem.code == "DR214"]
 
-    assert [problem.path for problem in found] == ["policy.max_running_by_tool", "policy.max_running_by_pool"]
+    assert [problem.path for problem in found] == ["policy.max_running_by_tool", "policy.pools"]
     assert [problem.sentence for problem in found] == [
         "the policy names the tool 'laod', which is not known here; did you mean load?",
         "the policy names the pool 'sqll', which is not known here; did you mean sql?",
@@ -159,7 +162,7 @@ def test_every_place_of_the_policy_that_names_a_tool_is_checked() -> None:
     policy = Policy(
         max_calls_by_tool={"load": 1, "lode": 1},
         approve=[ApprovalRule(tool="send"), ApprovalRule(tool="sned"), ApprovalRule(tool="*")],
-        stream_safe=["send", "sendd"],
+        planning=PlanningRule(stream_safe=["send", "sendd"]),
         unrecorded=["laod"],
         hedge=HedgeRule(tools=["loda"]),
     )
@@ -168,7 +171,8 @@ def test_every_place_of_the_policy_that_names_a_tool_is_checked() -> None:
 
     assert [str(problem) for problem in found] == [
         "DR214 policy.max_calls_by_tool: the policy names the tool 'lode', which is not known here; did you mean load?",
-        "DR214 policy.stream_safe[1]: the policy names the tool 'sendd', which is not known here; did you mean send?",
+        "DR214 policy.planning.stream_safe[1]: "
+        "the policy names the tool 'sendd', which is not known here; did you mean send?",
         "DR214 policy.unrecorded[0]: the policy names the tool 'laod', which is not known here; did you mean load?",
         "DR214 policy.hedge.tools[0]: the policy names the tool 'loda', which is not known here; did you mean load?",
         "DR214 policy.approve[1].tool: the policy names the tool 'sned', which is not known here; did you mean send?",

@@ -15,7 +15,21 @@ from hypothesis import strategies as st
 import dagrun_tools
 from acts import TOOLS as ACTS
 from checking import TOOLBOX
-from dagrun import Add, ApprovalRule, CheckedPlan, Patch, Plan, Policy, RetryRule, Step, Toolbox, Unavailable, read_plan
+from dagrun import (
+    Add,
+    ApprovalRule,
+    CheckedPlan,
+    Patch,
+    Plan,
+    PlanningRule,
+    Policy,
+    PoolLimits,
+    RetryRule,
+    Step,
+    Toolbox,
+    Unavailable,
+    read_plan,
+)
 from dagrun.errors import CannotResume, ContractError, RecordRefused
 from dagrun.events import RunStarted
 from dagrun.kernel.checks.check_plan import find_problems
@@ -393,19 +407,28 @@ def test_a_tool_that_is_missing_or_not_allowed_is_told() -> None:
 
 
 RULE: Final = ApprovalRule(tool="pay")
+_POOL: Final = '{"max_running":1,"requests_per_minute":null,"tokens_per_minute":null}'
 POLICY_DIFFERENCES: Final[dict[str, tuple[Policy, Policy, list[str]]]] = {
     "none": (Policy(max_cost=5.0), Policy(max_cost=5), []),
     "said or by default": (Policy(max_replans=3, retry=RetryRule(max_attempts=2)), Policy(), []),
     "in full": (policy_in_full(Policy(max_cost=1)), Policy(max_cost=1), []),
+    "in the places of the last release": (
+        Policy.model_validate_json(
+            '{"max_planner_calls":3,"max_pending":100,"max_running_by_pool":{"a":1},"rate_by_pool":{}}'
+        ),
+        Policy(planning=PlanningRule(max_calls=3), pools={"a": PoolLimits(max_running=1)}),
+        [],
+    ),
+    "a pool": (Policy(), Policy(pools={"a": PoolLimits(max_running=1)}), [f"pools.a was none, is {_POOL}"]),
     "a ceiling": (Policy(max_cost=5.0), Policy(), ["max_cost was 5.0, is none"]),
-    "a word": (Policy(), Policy(brief="full"), ["brief was errors, is full"]),
+    "a word": (Policy(), Policy(planning=PlanningRule(brief="full")), ["planning.brief was errors, is full"]),
     "a part": (Policy(), Policy(retry=RetryRule(max_attempts=5)), ["retry.max_attempts was 2, is 5"]),
     "by tool": (
         Policy(max_calls_by_tool={"a": 1, "b": 2}),
         Policy(max_calls_by_tool={"b": 3, "c": 4}),
         ["max_calls_by_tool.a was 1, is none", "max_calls_by_tool.b was 2, is 3", "max_calls_by_tool.c was none, is 4"],
     ),
-    "a list": (Policy(stream_safe=["a"]), Policy(), ['stream_safe was ["a"], is []']),
+    "a list": (Policy(planning=PlanningRule(stream_safe=["a"])), Policy(), ['planning.stream_safe was ["a"], is []']),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from checking import TOOLBOX, find
-from dagrun import ApprovalRule, Policy, Toolbox, tool
+from dagrun import ApprovalRule, Policy, QuestionRule, Toolbox, tool
 from dagrun.advice.open_questions import QUESTIONS, open_questions, question_problems, question_text
 from dagrun.kernel.model.codec.type_codecs import codec_of
 
@@ -79,7 +79,7 @@ FULL = Policy(
     max_cost=2.5,
     approve_patches="effects",
     approve_output=True,
-    answer_within=30,
+    questions=QuestionRule(answer_within=30),
 )
 LIMITED: dict[str, Any] = {"max_seconds": 9, "max_attempts": 9}
 
@@ -88,7 +88,7 @@ LIMITED: dict[str, Any] = {"max_seconds": 9, "max_attempts": 9}
     ("steps", "policy", "keys"),
     [
         ([ADD], Policy(), ["max_attempts", "max_seconds"]),
-        ([PAY], Policy(), ["max_attempts", "max_seconds", "max_cost", "answer_within"]),
+        ([PAY], Policy(), ["max_attempts", "max_seconds", "max_cost", "questions.answer_within"]),
         ([LOAD | {"tool": "look"}], Policy(max_seconds=9), ["max_attempts", "max_tokens"]),
         ([LOAD | {"tool": "load_copy", "fallback": "look"}], Policy(**LIMITED), ["max_tokens"]),
         ([PAY, LOAD | {"tool": "look"}], FULL, []),
@@ -125,7 +125,7 @@ def test_how_long_a_person_is_waited_for_is_asked_where_one_may_be_asked(
     """By approval, pause, an effect in doubt, and the last resort."""
     found = questions_of(step, policy=Policy(**LIMITED, **policy))
 
-    assert ("answer_within" in found) is asks
+    assert ("questions.answer_within" in found) is asks
 
 
 def test_a_question_names_ten_steps_at_most() -> None:

@@ -46,7 +46,7 @@ def test_first_step_starts_before_the_plan_is_ended(shell: Shell, monkeypatch: p
     ("act", "policy", "code", "words"),
     [
         (BAD, "", 3, "failed: the plan has 1 problem"),
-        (BAD, "max_planner_calls = 1", 3, "the plan has 1 problem"),
+        (BAD, "planning = {max_calls = 1}", 3, "the plan has 1 problem"),
         (GOOD, "max_tokens = 10", 4, "tokens"),
         (ModelAnswer(written(ONE, confidence=0.1)), "", 5, "confidence"),
         (ModelAnswer(json.dumps({"refusal": "no tool books tables"})), "", 1, "no tool books tables"),

@@ -38,6 +38,9 @@ DOUBTFUL = {
     "[policy]\napprove = [{tool = '*', default_answer = 'approve'}]": "policy",
     "[policy]\nbrief = 'full'": "policy",
     "[policy]\nstream_safe = ['pay']": "policy",
+    "[policy.questions]\ndefault_answer = 'approve'": "policy",
+    "[policy.planning]\nbrief = 'full'": "policy",
+    "[policy.planning]\nstream_safe = ['pay']": "policy",
 }
 PLAIN = [
     "mode = 'waves'",

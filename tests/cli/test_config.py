@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from command_line import TOOLS, Shell, shell
-from dagrun import TriggerKind
+from dagrun import PoolLimits, TriggerKind
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.terminal.user_errors import BadInput
 
@@ -168,11 +168,24 @@ def test_policy_file_says_everything_that_a_policy_can(shell: Shell) -> None:
         max_cost = 5
         max_calls_by_tool = {pay = 3}
         warn_at = 0.8
-        replan_on = ["failed", "surprise"]
         approve_patches = "effects"
         freeze_plan = true
-        answer_within = 60
         last_resort = "escalate"
+
+        [pools.shop]
+        max_running = 3
+
+        [pools.models]
+        requests_per_minute = 600
+
+        [planning]
+        replan_on = ["failed", "surprise"]
+
+        [questions]
+        answer_within = 60
+
+        [workers]
+        max_processes = 2
 
         [[approve]]
         tool = "pay"
@@ -191,8 +204,10 @@ def test_policy_file_says_everything_that_a_policy_can(shell: Shell) -> None:
         .policy
     )
 
-    assert (found.max_cost, found.max_calls_by_tool, found.warn_at, found.answer_within) == (5.0, {"pay": 3}, 0.8, 60.0)
-    assert found.replan_on == (TriggerKind.FAILED, TriggerKind.SURPRISE)
+    assert (found.max_cost, found.max_calls_by_tool, found.warn_at) == (5.0, {"pay": 3}, 0.8)
+    assert (found.questions.answer_within, found.workers.max_processes) == (60.0, 2)
+    assert found.pools == {"shop": PoolLimits(max_running=3), "models": PoolLimits(requests_per_minute=600)}
+    assert found.planning.replan_on == (TriggerKind.FAILED, TriggerKind.SURPRISE)
     assert (found.approve_patches, found.freeze_plan) == ("effects", True)
     assert [(rule.tool, rule.answer_within, rule.default_answer) for rule in found.approve] == [
         ("pay", 5.0, None),
@@ -213,8 +228,8 @@ def test_policy_file_says_everything_that_a_policy_can(shell: Shell) -> None:
         ("max_replans = -1", "max_replans: input should be greater than or equal to 0"),
         ("max_calls_by_tool = {pay = 0}", "max_calls_by_tool.pay: input should be greater than or equal to 1"),
         ("warn_at = 1.5", "warn_at: input should be less than or equal to 1"),
-        ("replan_on = 'failed'", "replan_on: input should be a list"),
-        ("replan_on = ['faild']", "replan_on.0: input should be 'success_condition', 'surprise', 'contradiction', "),
+        ("planning.replan_on = 'failed'", "planning.replan_on: input should be a list"),
+        ("planning.replan_on = ['faild']", "planning.replan_on.0: input should be 'success_condition', 'surprise', "),
         ("approve_patches = 'maybe'", "approve_patches: input should be 'never', 'effects' or 'always'"),
         ("freeze_plan = 'always'", "freeze_plan: input should be a valid boolean"),
         ("approve_output = 1", "approve_output: input should be a valid boolean"),
@@ -235,6 +250,10 @@ def test_policy_file_says_everything_that_a_policy_can(shell: Shell) -> None:
             "approve.0.when: 'args[-1]' is not a reference: '[-1]' is neither .key nor [index]",
         ),
         ("approve = [{tool = 'pay', default_answer = 'yes'}]", "input should be 'approve' or 'deny'"),
+        ("planing = {timeout = 3}", "unknown field planing; did you mean planning?"),
+        ("[planning]\ntime_out = 3", "unknown field planning.time_out; did you mean timeout?"),
+        ("[pools.shop]\nrunning = 3", "unknown field pools.shop.running; did you mean max_running?"),
+        ("[workers]\nmax_threads = 0", "workers.max_threads: input should be greater than or equal to 1"),
         ("[retry]\nmax_atempts = 2", "unknown field retry.max_atempts; did you mean max_attempts?"),
     ],
 )
@@ -252,6 +271,23 @@ def test_faults_of_an_inline_policy_are_told(shell: Shell) -> None:
 
     with pytest.raises(BadInput, match=r"unknown field max_runing; did you mean max_running"):
         configure({}, {}).limits()
+
+
+def test_a_line_says_where_a_field_of_the_last_release_stands_now(shell: Shell) -> None:
+    """Once, and the field counts; beside its new place it is refused."""
+    plan = shell.plan({"id": "a", "tool": "echo", "args": {"value": 1}})
+    shell.file("old.toml", "max_planner_calls = 3\nmax_threads = 2\n")
+    shell.file("both.toml", "max_threads = 2\nworkers = {max_processes = 2}\n")
+
+    told = shell("run", plan, *TOOLS, "--policy", "old.toml")
+    refused = shell("run", plan, *TOOLS, "--policy", "both.toml")
+
+    assert told.code == 0
+    line = "policy: max_planner_calls is now planning.max_calls, max_threads is now workers.max_threads"
+    assert [each for each in told.err.splitlines() if each.startswith("policy: ")] == [
+        f"{line}; the old names go in the next release"
+    ]
+    assert (refused.code, "move max_threads to workers.max_threads" in refused.err) == (2, True)
 
 
 CONFIGURABLE = """

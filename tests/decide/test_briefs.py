@@ -12,6 +12,7 @@ from dagrun import (
     Condition,
     CountCritic,
     Drop,
+    PlanningRule,
     Policy,
     Replace,
     Step,
@@ -90,7 +91,7 @@ class Echoing:
 async def test_instructions_in_what_a_tool_says_do_not_reach_the_planner(mode: Any, tool: Any, critics: Any) -> None:
     """Structural: not a word of it. In the other modes, the reason is told, because it says what to change."""
     step = Step(id="load", tool="load", retry=AT_ONCE)
-    brief = await _brief(step, tools=(tool,), critics=critics, brief=mode)
+    brief = await _brief(step, tools=(tool,), critics=critics, planning=PlanningRule(brief=mode))
 
     assert (ORDER in _said(brief)) is (mode != "structural")
     assert brief.triggers[0].step == "load"
@@ -106,7 +107,9 @@ async def test_instructions_in_outputs_and_inputs_do_not_reach_the_planner() -> 
     uses = Step(id="uses", tool="pick", when=fits, depends_on=["each"])
 
     tools, inputs = (load, pick), {"note": ORDER}
-    brief = await _brief(Step(id="load", tool="load"), each, uses, tools=tools, inputs=inputs, brief="structural")
+    brief = await _brief(
+        Step(id="load", tool="load"), each, uses, tools=tools, inputs=inputs, planning=PlanningRule(brief="structural")
+    )
 
     assert brief.results["load"] == {
         "rows": {"list of": 2, "first": f"text of {len(ORDER)} characters"},
@@ -122,15 +125,15 @@ async def test_the_words_of_the_plan_and_the_host_are_told() -> None:
     condition = Condition(ref="load", op=">", value=5)
 
     critic = CountCritic("rows", at_least=5, steps=["load"])
-    brief = await _brief(_echo("load", 3, success=condition), brief="structural")
-    by_critic = await _brief(_echo("load", [1]), critics=[critic], brief="structural")
+    brief = await _brief(_echo("load", 3, success=condition), planning=PlanningRule(brief="structural"))
+    by_critic = await _brief(_echo("load", [1]), critics=[critic], planning=PlanningRule(brief="structural"))
 
     assert brief.triggers[0].reason == 'the condition does not hold: {"ref":"load","op":">","value":5}'
     assert by_critic.triggers[0].reason == "not passed by rows"
 
 
 async def test_the_class_of_an_error_is_told() -> None:
-    [trigger] = (await _brief(fails("bad"), brief="structural")).triggers
+    [trigger] = (await _brief(fails("bad"), planning=PlanningRule(brief="structural"))).triggers
 
     assert trigger.as_dict() == {
         "kind": "failed",
@@ -200,7 +203,7 @@ async def test_in_full_mode_values_are_shown_up_to_a_size(size: int, is_shown: b
 
     inputs = {"region": "EU", "token": "s3cret"}
 
-    brief = await _brief(_echo("load", text), fails("bad", "load"), brief="full", inputs=inputs)
+    brief = await _brief(_echo("load", text), fails("bad", "load"), planning=PlanningRule(brief="full"), inputs=inputs)
 
     assert brief.results["load"] == (text if is_shown else {"too large to show": f"text of {size} characters"})
     assert brief.inputs == {"region": "EU", "token": HIDDEN}
@@ -208,7 +211,9 @@ async def test_in_full_mode_values_are_shown_up_to_a_size(size: int, is_shown: b
 
 
 async def test_the_policy_sets_the_size() -> None:
-    brief = await _brief(_echo("load", "x" * 20), fails("bad", "load"), brief="full", max_brief_bytes=10)
+    brief = await _brief(
+        _echo("load", "x" * 20), fails("bad", "load"), planning=PlanningRule(brief="full", max_brief_bytes=10)
+    )
 
     assert brief.results["load"] == {"too large to show": "text of 20 characters"}
 
@@ -294,7 +299,7 @@ async def test_a_brief_is_plain_json() -> None:
 
 def test_errors_is_the_default() -> None:
     """A planner that is not told why a step failed can only guess."""
-    assert Policy().brief == "errors"
+    assert Policy().planning.brief == "errors"
 
 
 async def test_reasons_are_told_and_values_are_not() -> None:
@@ -324,7 +329,9 @@ async def test_how_earlier_requests_ended_is_told(mode: Any) -> None:
     """A planner that proposes what was tried before wastes a request."""
     second = Step(id="second", tool="fail", depends_on=["first"])
     planner = Thinker(instead("bad", nap("first", 1.0)), None)
-    await run([fails("bad"), second.model_copy(update={"depends_on": ["bad"]})], planner, brief=mode)
+    await run(
+        [fails("bad"), second.model_copy(update={"depends_on": ["bad"]})], planner, planning=PlanningRule(brief=mode)
+    )
 
     [past] = planner.briefs[1].past
     assert past.result == "applied"

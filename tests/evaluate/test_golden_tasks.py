@@ -405,7 +405,7 @@ def test_replies_of_a_planner_stand_in_a_case(tmp_path: Path) -> None:
         tmp_path,
         plan=plan,
         world={"read_page": {"raise": "unreachable"}, "search_copy": [["a"]], "ship": {"takes": 5, "return": "gone"}},
-        policy={"replan_on": ["unreachable"]},
+        policy={"planning": {"replan_on": ["unreachable"]}},
         planner=[
             {"about": ["find"], "takes": 2, "patch": {"edits": [{"op": "replace", "id": "find", "step": other}]}},
         ],
@@ -417,7 +417,10 @@ def test_replies_of_a_planner_stand_in_a_case(tmp_path: Path) -> None:
 
 def test_a_request_without_a_reply_names_the_nearest_one(tmp_path: Path) -> None:
     plan = {"steps": [{"id": "find", "tool": "read_page", "args": {"name": "x"}}]}
-    facts: dict[str, Any] = {"world": {"read_page": {"raise": "unreachable"}}, "policy": {"replan_on": ["unreachable"]}}
+    facts: dict[str, Any] = {
+        "world": {"read_page": {"raise": "unreachable"}},
+        "policy": {"planning": {"replan_on": ["unreachable"]}},
+    }
     found = play(tmp_path, plan=plan, planner=[{"about": ["other"]}], expect={"status": "failed"}, **facts)
 
     assert any("the planner is asked about find; the nearest reply is about other" in miss for miss in found.misses)

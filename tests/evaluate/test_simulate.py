@@ -252,7 +252,7 @@ def test_equal_seeds_give_equal_figures_in_another_process_too() -> None:
 
 def test_a_run_leaves_nothing_for_the_next_one() -> None:
     """Neither the calls of a minute, nor a kept result: each run is the first one of a service."""
-    policy = dagrun.Policy(rate_by_pool={"api": dagrun.Rate(requests_per_minute=20)})
+    policy = dagrun.Policy(pools={"api": dagrun.PoolLimits(requests_per_minute=20)})
     steps = [{**step, "pool": "api"} for step in calls_of("kept", "a", "b", "c", "d")]
     for n, step in enumerate(steps):
         step["args"] = {"n": n % 2}

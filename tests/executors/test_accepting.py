@@ -8,7 +8,21 @@ import pytest
 
 import dagrun
 import wire_tools
-from dagrun import Add, Engine, MemoryJournal, Patch, Plan, PlanRefused, Policy, Status, Step, Tool, ToolContext, tool
+from dagrun import (
+    Add,
+    Engine,
+    MemoryJournal,
+    Patch,
+    Plan,
+    PlanRefused,
+    Policy,
+    PoolLimits,
+    Status,
+    Step,
+    Tool,
+    ToolContext,
+    tool,
+)
 from dagrun.errors import ContractError, SpliceRefused
 from dagrun.executors import wire
 from dagrun.kernel.model.tool import make_tool
@@ -145,7 +159,7 @@ async def test_the_name_of_an_executor_is_the_pool_of_its_steps() -> None:
         Plan(steps=steps),
         tools=toolset(),
         executors={"far": Pool(places=9)},
-        policy=Policy(max_running_by_pool={"far": 1}),
+        policy=Policy(pools={"far": PoolLimits(max_running=1)}),
     )
     assert result.makespan == near(3)
 

@@ -366,7 +366,7 @@ async def test_a_cold_start_does_not_count_against_the_time_limit(monkeypatch: p
 
     monkeypatch.setattr(WorkerHandle, "start", slow_start)
     plan = dagrun.Plan(steps=[dagrun.Step(id=f"s{i}", tool="seconds_left", timeout=1.2) for i in range(2)])
-    policy = dagrun.Policy(retry=dagrun.RetryRule(max_attempts=1), max_processes=2)
+    policy = dagrun.Policy(retry=dagrun.RetryRule(max_attempts=1), workers=dagrun.WorkerLimits(max_processes=2))
     result = await dagrun.run(plan, tools=[tools.seconds_left], policy=policy)
     assert {id_: str(step.state) for id_, step in result.steps.items()} == {"s0": "succeeded", "s1": "succeeded"}
     assert all(0.2 < step.output <= 1.2 for step in result.steps.values())

@@ -12,7 +12,7 @@ import pytest
 import dagrun
 import wire_tools as tools
 from calls import make_call
-from dagrun import Plan, Policy, RayExecutor, RetryRule, RunResult, State, Status, Step, Tool
+from dagrun import Plan, Policy, PoolLimits, RayExecutor, RetryRule, RunResult, State, Status, Step, Tool
 from dagrun.errors import ContractError, ExecutorFailed, MissingExtra
 from dagrun.events import Progress
 from dagrun.executors.ray import cluster
@@ -159,7 +159,7 @@ async def test_a_call_that_is_cancelled_ends_and_cleans_up_where_it_runs(ray: Fa
 
 async def test_a_limit_for_the_pool_of_its_name_limits_its_calls(ray: FakeRay) -> None:
     async with opened(ray) as executor:
-        result = await run(executor, *pays(4, 1), max_running_by_pool={"ray": 2})
+        result = await run(executor, *pays(4, 1), pools={"ray": PoolLimits(max_running=2)})
 
     assert result.makespan == about(2, 0.1)
 

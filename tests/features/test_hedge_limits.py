@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Budget, Engine, Plan, Policy, Status, Step
+from dagrun import Budget, Engine, Plan, Policy, PoolLimits, Status, Step
 from dagrun.events import CeilingNear, Hedged
 from dagrun.kernel.graph.build import build
 from dagrun.kernel.graph.caps import Cap
@@ -34,24 +34,24 @@ def _each(count: int, **fields: Any) -> Step:
     [
         {"max_running": 1},
         {"max_running_by_tool": {"look": 1}},
-        {"max_running_by_pool": {"web": 1}},
+        {"pools": {"web": PoolLimits(max_running=1)}},
         {"max_running": 5, "max_running_by_tool": {"look": 1}},
     ],
 )
 async def test_where_there_is_no_place_there_is_no_second_call(limits: dict[str, Any]) -> None:
     """A limit is there for the other side; that the run would be faster without it is no news."""
-    pool = {"pool": "web"} if "max_running_by_pool" in limits else {}
+    pool = {"pool": "web"} if "pools" in limits else {}
     look = Looker(Act(5.0), QUICK)
     played = await play(step(**pool), tools=[look], **limits)
     assert (played.hedged, look.alive.most, played.result.makespan) == ([], 1, near(5.0))
 
 
 @pytest.mark.parametrize(
-    "limits", [{"max_running": 2}, {"max_running_by_tool": {"look": 2}}, {"max_running_by_pool": {"web": 2}}]
+    "limits", [{"max_running": 2}, {"max_running_by_tool": {"look": 2}}, {"pools": {"web": PoolLimits(max_running=2)}}]
 )
 async def test_where_there_is_one_there_is(limits: dict[str, Any]) -> None:
     """It takes a place of every limit under which its step runs."""
-    pool = {"pool": "web"} if "max_running_by_pool" in limits else {}
+    pool = {"pool": "web"} if "pools" in limits else {}
     look = Looker(SLOW, QUICK)
     async with started(step(**pool), tools=[look], **limits) as played:
         await anyio.sleep(PATIENCE + 0.1)
@@ -154,7 +154,7 @@ async def test_a_place_that_is_promised_is_for_a_step_that_is_ready() -> None:
 async def test_a_rate_counts_second_calls() -> None:
     """One call in ten seconds: the second one waits for them, and whoever comes then waits for it."""
     look = Looker(SLOW, QUICK)
-    rate = {"rate_by_pool": {"web": dagrun.Rate(requests_per_minute=6)}}
+    rate = {"pools": {"web": dagrun.PoolLimits(requests_per_minute=6)}}
     played = await play(step(pool="web"), tools=[look], **rate)
 
     [hedged] = [event for event in played.events if isinstance(event, Hedged)]

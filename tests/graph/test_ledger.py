@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broken_ledgers import BROKEN
-from dagrun import Budget, Policy
+from dagrun import Budget, PlanningRule, Policy
 from dagrun.kernel.graph.ledger import Ledger
 from dagrun.kernel.model.toolbox import AnyTool
 from ledgers import STORIES, Happening, add, ask, chance, look, play, search, taken, think
@@ -339,7 +339,7 @@ def test_exactly_that_part_is_a_warning() -> None:
 
 def test_the_planner_is_asked_as_often_as_the_policy_says() -> None:
     """Replans by default three times; calls, repairs counted, without end unless somebody says so."""
-    ledger = Ledger(Policy(max_planner_calls=2))
+    ledger = Ledger(Policy(planning=PlanningRule(max_calls=2)))
     assert [ledger.take_planner_call() for _ in range(3)] == [True, True, False]
     assert ledger.why_no_planner() == "ceiling of 2 planner calls is spent: 2 used"
     assert [ledger.take_replan() for _ in range(4)] == [True, True, True, False]

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Event, MemoryJournal, Plan, Policy, Replace, Run, Step, ToolContext
+from dagrun import Event, MemoryJournal, Plan, PlanningRule, Policy, Replace, Run, Step, ToolContext
 from dagrun.events import AttemptEnded, RunStarted
 from dagrun.kernel.graph.fold import state_hash
 from dagrun.kernel.model.codec.event_codec import decode
@@ -249,7 +249,7 @@ async def test_a_planner_is_told_what_was_released(brief: str) -> None:
     bad = Step(id="bad", tool="fail", args={"message": "${b}"})
     better = Replace(id="bad", step=echo("better", ["${b}"]))
     planner = Thinker(patch(better))
-    policy = Policy(release_outputs=True, brief=brief)  # type: ignore[arg-type]
+    policy = Policy(release_outputs=True, planning=PlanningRule(brief=brief))  # type: ignore[arg-type]
     plan = Plan(steps=[echo("a", ["from a"]), echo("b", "${a[0]}"), bad], goal="find out")
 
     result = await dagrun.run(plan, tools=toolset(), policy=policy, planner=planner)

@@ -122,7 +122,7 @@ def leaks(form: str) -> list[Step]:
 @pytest.mark.parametrize("form", FORMS)
 async def test_no_form_of_a_secret_leaves_a_run(form: str, brief: str) -> None:
     """S60, S61, S62: returned, raised in ten ways, logged, reported, asked about; and the run computes with it."""
-    sinks = Sinks(SECRETS, brief=brief)
+    sinks = Sinks(SECRETS, planning={"brief": brief})
 
     result = await sinks.run(*leaks(form))
 
@@ -133,7 +133,7 @@ async def test_no_form_of_a_secret_leaves_a_run(form: str, brief: str) -> None:
 
 async def test_the_canary_would_be_seen_in_every_sink() -> None:
     """A check of the test above: if the value is not registered, every sink shows it."""
-    sinks = Sinks(OTHER, brief="full")
+    sinks = Sinks(OTHER, planning={"brief": "full"})
 
     await sinks.run(*leaks("exact"))
 

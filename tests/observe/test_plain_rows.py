@@ -16,7 +16,7 @@ import dagrun
 from crash_cases import make_case
 from crash_process import RUN, Process
 from crash_world import World
-from dagrun import Event, Patch, Plan, Policy, Rewire, Step, ToolContext, tool
+from dagrun import Event, Patch, Plan, Policy, PoolLimits, Rewire, Step, ToolContext, tool
 from dagrun.api.replaying import replayed
 from dagrun.kernel.graph.fold import fold
 from dagrun.kernel.model.codec.event_codec import decode
@@ -114,7 +114,7 @@ async def test_most_steps_need_no_more_than_a_row() -> None:
     steps += [Step(id=f"a{n}", tool="add", args={"parts": [f"${{f{n}}}", f"${{f{11 - n}}}"]}) for n in range(6)]
     steps.append(Step(id="each", tool="fetch", for_each=list(range(8)), args={"number": "${item}"}, max_parallel=3))
     waits, states = set(), set()
-    policy = Policy(max_running_by_pool={"api": 8, "cpu": 1}, max_running=9)
+    policy = Policy(pools={"api": PoolLimits(max_running=8), "cpu": PoolLimits(max_running=1)}, max_running=9)
     async with dagrun.start(Plan(steps=steps), tools=[fetch, add], policy=policy) as run:
         watch = LiveView(run.graph)
         run.watch(watch)

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Patch, Plan, Policy, Replace, RetryRule, Step, ToolError, tool
+from dagrun import Patch, Plan, Policy, PoolLimits, Replace, RetryRule, Step, ToolError, tool
 from dagrun.observe.view.document import view_of
 from dagrun.observe.view.history import Span
 from dagrun.observe.view.shape import RunView, StepFacts
@@ -130,7 +130,7 @@ async def test_planner_is_no_reason_where_another_step_was_waited_for() -> None:
 async def test_limit_that_was_full_is_named() -> None:
     """Of several limits the one that was reached."""
     plan = Plan(steps=[Step(id=f"s{n}", tool="nap", args={"seconds": 1}, pool="api") for n in range(3)])
-    policy = Policy(max_running=100, max_running_by_pool={"api": 2})
+    policy = Policy(max_running=100, pools={"api": PoolLimits(max_running=2)})
     view = view_of((await play(plan, [nap], policy=policy)).past)
 
     assert by_id(view)["s2"]["waits"] == [["slot", 0.0, 1.0, "pool api"]]

@@ -26,6 +26,7 @@ from dagrun import (
     Patch,
     PersonPlanner,
     Plan,
+    PlanningRule,
     PlanRefused,
     Policy,
     Problem,
@@ -94,7 +95,7 @@ def handings(events: Sequence[Event]) -> list[tuple[int, str]]:
     return [(event.rung, str(event.why)) for event in events if isinstance(event, HandedOn)]
 
 
-BUSY = Policy(retry=ONCE, planner_timeout=5.0)
+BUSY = Policy(retry=ONCE, planning=PlanningRule(timeout=5.0))
 REASONS: list[tuple[Callable[[], Any], HandOn]] = [
     (lambda: RouterPlanner([Route("sales", ["sales"], GOOD)], chooser=lambda *_: None), HandOn.NO_ROUTE),
     (lambda: StaticPlanner(), HandOn.NOTHING),
@@ -290,7 +291,9 @@ async def test_a_step_by_step_planner_that_gives_up_hands_on() -> None:
 
 async def test_every_call_of_every_planner_counts() -> None:
     """The ceiling of calls is for the run, not for each planner; what models use is charged to it."""
-    result, events = await climb(Thinker(None), Thinker(None), Thinker(GOOD), policy=Policy(max_planner_calls=2))
+    result, events = await climb(
+        Thinker(None), Thinker(None), Thinker(GOOD), policy=Policy(planning=PlanningRule(max_calls=2))
+    )
 
     assert result.status is Status.OVER_BUDGET
     assert handings(events) == [(1, "nothing"), (2, "nothing")]
@@ -494,7 +497,7 @@ async def test_a_planner_that_wraps_a_ladder_gets_its_whole_answer() -> None:
 
 async def test_a_brief_tells_a_model_who_was_asked_before() -> None:
     strong = Thinker(GOOD)
-    await climb(Thinker(CannotPlan("too vague")), strong, policy=Policy(brief="structural"))
+    await climb(Thinker(CannotPlan("too vague")), strong, policy=Policy(planning=PlanningRule(brief="structural")))
     assert json.dumps(strong.briefs[0].as_dict()["before"]) == (
         '[{"planner": "Thinker", "why": "refusal", "reason": ""}]'
     )

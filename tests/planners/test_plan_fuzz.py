@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import EnsemblePlanner, Event, ModelPlanner, Planner, Policy, Status, Tool, Toolbox
+from dagrun import EnsemblePlanner, Event, ModelPlanner, Planner, PlanningRule, Policy, Status, Tool, Toolbox
 from dagrun.events import AttemptStarted, DraftEnded, ReplanEnded
 from dagrun.testing import StandIn, run_virtual
 from goals import GOALS, WORLD, Goal
@@ -18,7 +18,7 @@ from model_answers import DAMAGES
 from scripted_model import Said, ScriptedModel
 
 NO = {"refusal": "no more"}
-POLICY = Policy(max_planner_calls=6, max_seconds=600)
+POLICY = Policy(planning=PlanningRule(max_calls=6), max_seconds=600)
 
 
 def text_of(goal: Goal, rng: random.Random) -> str:

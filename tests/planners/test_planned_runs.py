@@ -14,6 +14,7 @@ from dagrun import (
     EnsemblePlanner,
     ModelPlanner,
     Planner,
+    PlanningRule,
     Policy,
     RuleCritic,
     RunResult,
@@ -51,7 +52,7 @@ async def _surprises(context: ToolContext) -> int:
     return 10
 
 
-FULL = Policy(brief="full")
+FULL = Policy(planning=PlanningRule(brief="full"))
 
 
 async def run(planner: Planner, *tools: StandIn, **options: Any) -> RunResult:

@@ -9,7 +9,7 @@ import anyio.to_thread
 import pytest
 
 import dagrun
-from dagrun import AnthropicPlanner, OpenAIPlanner, Policy, RetryRule, Status
+from dagrun import AnthropicPlanner, OpenAIPlanner, PlanningRule, Policy, RetryRule, Status
 from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import FakeModelServer, Fault, ModelAnswer
 from model_clients import DROPS_GENERATORS
@@ -111,7 +111,7 @@ async def test_a_fault_that_passes_costs_a_call_and_no_more(fault: str, api: str
 async def test_a_model_that_hangs_is_left_in_time(after: int | None, api: str) -> None:
     """The server sees that the connection is closed."""
     async with FakeModelServer([Fault.hang(after, of=HALF)]) as server:
-        policy = Policy(planner_timeout=0.5, max_planner_calls=1, grace=0.2)
+        policy = Policy(planning=PlanningRule(timeout=0.5, max_calls=1), grace=0.2)
         planner = planner_for(server, api)
         with anyio.fail_after(30):
             result = await dagrun.run(goal=GOAL, planner=planner, tools=TOOLS, policy=policy)

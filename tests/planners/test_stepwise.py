@@ -360,7 +360,12 @@ async def test_a_tool_that_is_not_there_is_for_people_where_the_policy_says_so(
     model = ScriptedModel(*says[kind])
     planner: Any = StepwisePlanner(model) if kind == "next" else dagrun.ModelPlanner(model)
 
-    result = await dagrun.run(goal="g", planner=planner, tools=[fails], policy=dagrun.Policy(unknown_tools=unknown))
+    result = await dagrun.run(
+        goal="g",
+        planner=planner,
+        tools=[fails],
+        policy=dagrun.Policy(planning=dagrun.PlanningRule(unknown_tools=unknown)),
+    )
 
     assert str(result.status) == status
     if unknown == "escalate":

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import Brief, Engine, Policy
+from dagrun import Brief, Engine, Policy, PoolLimits
 from dagrun.errors import CannotPlan
 from dagrun.extend import Durations
 from dagrun.planners.prompts import prompt_for
@@ -63,7 +63,7 @@ async def told(policy: Policy, durations: Durations | None = None) -> dict[str, 
 
 async def test_a_model_is_told_of_fallbacks_pools_and_approvals() -> None:
     rule = {"tool": "post", "when": {"ref": "args.body", "op": "==", "value": "x"}}
-    lines = await told(Policy.model_validate({"max_running_by_pool": {"api": 2}, "approve": [rule]}))
+    lines = await told(Policy.model_validate({"pools": {"api": PoolLimits(max_running=2)}, "approve": [rule]}))
 
     assert (lines["fetch"]["fallback"], lines["fetch"]["pool"]) == ("cached", "api, 2 at once")
     assert (lines["mail"]["approval"], lines["post"]["approval"]) == ("always", "sometimes")

@@ -100,7 +100,9 @@ async def _asks() -> None:
 
 
 async def _unanswered() -> None:
-    await ask(paying(), paying("again"), tools=(pay(),), max_pending=1, answer_within=2.0)
+    await ask(
+        paying(), paying("again"), tools=(pay(),), questions=dagrun.QuestionRule(max_pending=1, answer_within=2.0)
+    )
 
 
 async def _replans() -> None:

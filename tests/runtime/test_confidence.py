@@ -15,7 +15,9 @@ from dagrun import (
     ModelPlanner,
     Patch,
     Plan,
+    PlanningRule,
     Policy,
+    QuestionRule,
     RubricCritic,
     RuleCritic,
     RunResult,
@@ -216,7 +218,7 @@ async def test_without_a_yes_the_answer_is_not_handed_out(says: Any, status: Sta
 
 
 async def test_silence_is_no_yes_to_a_doubtful_answer() -> None:
-    policy = Policy(min_confidence=0.5, answer_within=10.0, default_answer="approve")
+    policy = Policy(min_confidence=0.5, questions=QuestionRule(answer_within=10.0, default_answer="approve"))
 
     assert (await run(g("a", 0.1), policy=policy)).status is Status.FAILED
 
@@ -363,7 +365,10 @@ async def test_a_contradiction_is_a_trigger_of_its_own() -> None:
     """The planner is asked before any step uses the output; it may add a third source, or keep the plan."""
     seen: list[Any] = []
     third = Patch(edits=[dagrun.Add(step=g("s2", value=10))])
-    for policy, asked in ((LAX, 1), (Policy(min_confidence=0, replan_on=[TriggerKind.SURPRISE]), 0)):
+    for policy, asked in (
+        (LAX, 1),
+        (Policy(min_confidence=0, planning=PlanningRule(replan_on=[TriggerKind.SURPRISE])), 0),
+    ):
         planner = Thinker(third)
         result = await run(
             g("s0", value=10),

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Drop, Patch, Plan, Policy, Run, Status, Step
+from dagrun import Drop, Patch, Plan, PlanningRule, Policy, Run, Status, Step
 from dagrun.kernel.model.tool import make_tool
 from dagrun.kernel.runtime import coroutine_driver, stop_scope
 from dagrun.testing import run_virtual, virtual_backend
@@ -162,7 +162,7 @@ async def test_a_planner_is_dropped_too() -> None:
 
     zero = anyio.current_time()
     plan = Plan(steps=[Step(id="f", tool="fails")])
-    policy = Policy(grace=GRACE, retry=ONCE, planner_timeout=LIMIT)
+    policy = Policy(grace=GRACE, retry=ONCE, planning=PlanningRule(timeout=LIMIT))
     await dagrun.run(plan, tools=[make_tool(fails, effect="read")], planner=Stubborn(), policy=policy)
 
     assert anyio.current_time() - zero <= LIMIT + GRACE + 0.1

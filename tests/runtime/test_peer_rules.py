@@ -20,6 +20,7 @@ from dagrun import (
     Brief,
     Drop,
     Plan,
+    PlanningRule,
     Policy,
     Question,
     Replace,
@@ -94,7 +95,7 @@ async def test_rule_3_readiness_reacts_to_completions_alone() -> None:
 
     steps = [fails("bad"), nap("a", 1.0), nap("b", 1.0, "a"), nap("c", 1.0, "b")]
 
-    result = await run(steps, Streams(), planner_timeout=1_000)
+    result = await run(steps, Streams(), planning=PlanningRule(timeout=1_000))
 
     assert [result.steps[id_].started for id_ in "abc"] == near([0, 1, 2])
     assert result.steps["n0"].started == near(300)
@@ -114,7 +115,7 @@ async def test_rule_3_nothing_polls_while_a_planner_thinks(anyio_backend_name: s
     waits, week = Waits(), 7 * 24 * 3_600.0
     trio.lowlevel.add_instrument(waits)
 
-    await run([fails("bad"), nap("slow", week)], Thinker(seconds=week), planner_timeout=2 * week)
+    await run([fails("bad"), nap("slow", week)], Thinker(seconds=week), planning=PlanningRule(timeout=2 * week))
     trio.lowlevel.remove_instrument(waits)
 
     assert waits.count < 50

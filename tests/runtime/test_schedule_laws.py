@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from dagrun import Plan, Policy, Step
+from dagrun import Plan, Policy, PoolLimits, Step
 from graphs import Graph, list_schedule, make_graph, makespan_bounds, other_work
 from schedules import BACKENDS, bad_choices, schedule
 from seeds import choose_seeds
@@ -63,7 +63,7 @@ def several_limits_hold_at_once(seed: int, backend: str) -> None:
     policy = Policy(
         max_running=rng.choice((None, 2, 4)),
         max_running_by_tool={other_work.name: rng.randint(1, 2)} if rng.random() < 0.7 else {},
-        max_running_by_pool={pool: rng.randint(1, 3) for pool in "ab" if rng.random() < 0.7},
+        pools={pool: PoolLimits(max_running=rng.randint(1, 3)) for pool in "ab" if rng.random() < 0.7},
     )
     # In pairs, so that steps which are limited twice meet steps which are limited once or not at all.
     tools = {id_: other_work.name for id_ in graph.needs if rng.random() < 0.5}

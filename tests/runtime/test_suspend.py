@@ -19,6 +19,7 @@ from dagrun import (
     Plan,
     Policy,
     Question,
+    QuestionRule,
     RetryRule,
     Run,
     RunResult,
@@ -161,7 +162,7 @@ async def test_a_call_that_takes_longer_than_the_grace_period_is_as_after_a_cras
 ) -> None:
     """The same call is made again where that is safe; else it is in doubt, which people have to settle."""
     slow = Step(id="slow", tool=tool, args={"seconds": 20.0, "gives": 7}, retry=ONCE)
-    story = Story(slow, tools=[SEND, PUT], grace=5, answer_within=60.0)
+    story = Story(slow, tools=[SEND, PUT], grace=5, questions=QuestionRule(answer_within=60.0))
 
     result = await story.suspended(1)
     assert (result.makespan, states(result)) == (near(6), {"slow": "running"})
@@ -556,7 +557,7 @@ async def test_it_is_suspended_when_the_approver_has_nothing_to_say(kind: str, s
 
 async def test_it_is_not_suspended_while_an_answer_comes_by_itself() -> None:
     """The policy says what counts when nobody answers: that comes first."""
-    story = Story(step(), tools=[pay()], answer_within=60.0, default_answer="deny")
+    story = Story(step(), tools=[pay()], questions=QuestionRule(answer_within=60.0, default_answer="deny"))
 
     result = await story.to_the_end()
 
@@ -585,7 +586,7 @@ async def test_it_is_not_suspended_while_the_planner_thinks() -> None:
 
 async def test_what_has_no_room_to_be_asked_about_waits_with_the_rest() -> None:
     """Beyond max_pending, questions stand in line; who answers one by one comes to all of them."""
-    story = Story(*(step(f"p{i}") for i in range(5)), tools=[pay()], max_pending=2)
+    story = Story(*(step(f"p{i}") for i in range(5)), tools=[pay()], questions=QuestionRule(max_pending=2))
     result = await story.to_the_end()
     assert (result.status, len(story.named(QuestionAsked))) == (Status.WAITING, 2)
 

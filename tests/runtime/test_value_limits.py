@@ -10,7 +10,7 @@ import pytest
 import dagrun
 import process_tools
 from agents import answer, call
-from dagrun import Artifact, Plan, PlanRefused, Policy, Step, ToolContext, agent_tool
+from dagrun import Artifact, Plan, PlanRefused, Policy, Step, ToolContext, WorkerLimits, agent_tool
 from dagrun.errors import ValueRefused
 from dagrun.kernel.model.tool import make_tool
 from dagrun.kernel.model.toolbox import AnyTool
@@ -278,7 +278,7 @@ async def test_worker_processes_have_the_same_limits() -> None:
     last = Step(id="last", tool="count", args={"rows": "${load}"})
     tools: list[AnyTool] = [*TOOLS, process_tools.join_texts, process_tools.return_list]
 
-    policy = Policy(max_spill_bytes=150_000, max_processes=1)
+    policy = Policy(max_spill_bytes=150_000, workers=WorkerLimits(max_processes=1))
     result = await dagrun.run(Plan(steps=[*_pages(3, BIG), texts, load, last]), tools=tools)
     refused = await dagrun.run(Plan(steps=[load]), tools=tools, policy=policy)
 

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from pydantic_core import to_json
 
 import dagrun
-from dagrun import MemoryJournal, Plan, Policy, SQLiteJournal, Status, Step
+from dagrun import MemoryJournal, Plan, PlanningRule, Policy, SQLiteJournal, Status, Step
 from dagrun.events import QuestionAnswered
 from dagrun.extend import Journal
 from dagrun.kernel.model.tool import make_tool
@@ -480,7 +480,7 @@ async def test_secrets_and_personal_data_are_on_no_page(is_inside: bool) -> None
     facts: dict[str, Any] = {
         "tools": toolset(make_tool(look, effect="read"), pay()),
         "secrets": {"K": key},
-        "policy": Policy(redact=["email"], replan_on=[]),
+        "policy": Policy(redact=["email"], planning=PlanningRule(replan_on=[])),
         "approver": wait_for_ever,
     }
     async with dagrun.start(Plan(goal=f"to {mail}", steps=steps), journal=journal, run_id=RUN, **facts) as run:

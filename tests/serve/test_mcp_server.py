@@ -140,7 +140,7 @@ def test_tools_with_effects_have_to_ask() -> None:
     assert unasked([wild], dagrun.Policy(approve=[rule(tool="other")])) == ["wild"]
     assert unasked([wild], dagrun.Policy(approve=[rule.model_validate({"tool": "wild", "when": some})])) == ["wild"]
     assert unasked([wild], dagrun.Policy(approve=[rule(tool="wild", default_answer="approve")])) == ["wild"]
-    assert unasked([tools.pay], dagrun.Policy(default_answer="approve")) == ["pay"]
+    assert unasked([tools.pay], dagrun.Policy(questions=dagrun.QuestionRule(default_answer="approve"))) == ["pay"]
 
 
 async def test_a_tool_for_each_plan_with_its_effects() -> None:

@@ -64,7 +64,7 @@ async def test_the_calls_of_a_server_are_limited_and_those_of_others_are_not() -
 async def test_the_lower_limit_holds(policy: int, most: int) -> None:
     """A policy makes it stricter, never looser."""
     async with two_servers(max_running=2) as (tools, few, _):
-        limits = dagrun.Policy(max_running_by_pool={"few": policy})
+        limits = dagrun.Policy(pools={"few": dagrun.PoolLimits(max_running=policy)})
         assert (await dagrun.run(plan(), tools=[tools], policy=limits)).status == "succeeded"
         assert few.most == most
 

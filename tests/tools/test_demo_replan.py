@@ -83,7 +83,7 @@ def test_cleaning_works_and_misses_its_condition(tmp_path: Path) -> None:
     assert tuple(mapped.columns) == COLUMNS
     assert (mapped.rows, mapped.missing.get("sales", 0)) == (8_034, 0)
     excerpt = len(json.dumps(plain(loaded)))
-    assert excerpt < dagrun.Policy().max_brief_bytes, "a planner would only see the shape of the table"
+    assert excerpt < dagrun.Policy().planning.max_brief_bytes, "a planner would only see the shape of the table"
 
 
 # The planner ----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin
 
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
@@ -89,13 +89,15 @@ def _sentence(model: type[BaseModel] | None, place: tuple[int | str, ...], kind:
 def _fields_at(model: type[BaseModel] | None, place: Iterable[int | str]) -> list[str]:
     """Return the names of the fields of the model at *place*."""
     current: Any = model
+    is_key = False
     for part in place:
-        if isinstance(part, int):  # an index: all elements of a list have the same model
+        if isinstance(part, int) or is_key:  # an index or a key: all elements have the same model
+            is_key = False
             continue
         field = _by_name(current).get(part) if _is_model(current) else None
         if field is None:
             return []
-        current = _model_in(field.annotation)
+        current, is_key = _model_in(field.annotation), get_origin(field.annotation) is dict
     return list(_by_name(current)) if _is_model(current) else []
 
 

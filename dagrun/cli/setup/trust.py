@@ -41,6 +41,7 @@ _MEANING: Final[Mapping[str, str]] = {
     "policy": "loosen what a policy forbids by default, or set up tools",
 }
 _POLICY: Final = ("tools", "default_answer", "min_confidence", "stream_safe", "brief")
+_TABLES: Final = ("planning", "questions")
 _MAX_SHOWN: Final = 200
 
 
@@ -67,7 +68,8 @@ def policy_needs_trust(fields: Mapping[str, Any]) -> bool:
     """Return whether a policy does more than to set limits: configure tools, or let calls pass that need a person."""
     rules = fields.get("approve", ())
     is_answered = isinstance(rules, list) and any(isinstance(rule, dict) and "default_answer" in rule for rule in rules)
-    return is_answered or any(name in fields for name in _POLICY)
+    tables = [fields, *(table for name in _TABLES if isinstance(table := fields.get(name), dict))]
+    return is_answered or any(name in table for table in tables for name in _POLICY)
 
 
 @dataclass(frozen=True, slots=True)

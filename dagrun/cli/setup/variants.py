@@ -72,7 +72,7 @@ def _default_ways(configuration: Configuration) -> dict[str, RunVariant]:
         raise BadInput("the planner stepwise is the one that others are compared with: name two ways by --ways FILE")
     loop = partial(make_planner, configuration, STEPWISE)
     return {
-        "loop": RunVariant(planner=loop, policy={"brief": "full"}),
+        "loop": RunVariant(planner=loop, policy={"planning": {"brief": "full"}}),
         "plan": RunVariant(planner=partial(make_planner, configuration, planner)),
     }
 
@@ -117,5 +117,4 @@ def _policy(given: str | dict[str, Any] | None, origin: Origin) -> dict[str, Any
         path = origin.folder / fields
         fields, source = read_toml(path), str(path)
     found = {name: value for name, value in fields.items() if name != "tools"}
-    check_fields(Policy, found, source)
-    return found
+    return check_fields(Policy, found, source).model_dump(exclude_unset=True)

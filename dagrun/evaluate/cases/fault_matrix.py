@@ -190,7 +190,7 @@ def _changed_bystanders(good: CaseRun, bad: CaseRun, hit: set[str]) -> Iterator[
     affected = _behind(before, roots) | _behind(now, roots)
     planned = {step.id for step in before.plan.plan.steps}
     policy = now.plan.policy
-    limits = (policy.max_running, policy.max_running_by_tool, policy.max_running_by_pool)
+    limits = (policy.max_running, policy.max_running_by_tool, *(pool.max_running for pool in policy.pools.values()))
     is_free = not any(limits)
     for node in before.nodes.values():
         family = node.id if node.parent is None else node.parent.id

@@ -40,7 +40,8 @@ class RunVariant:
             the case names, or else that of the host.
         agent: In place of a planner: the language model of one agent that is given the goal and all tools, and makes
             one call after another until it has an answer (`agent_tool`).
-        policy: Fields of the policy that this way has of its own; they are laid over the policy of the case.
+        policy: Fields of the policy that this way has of its own; they are laid over the policy of the case
+            (`Policy.with_fields`).
 
     Raises:
         ContractError: It has both a planner and an agent, or one of them is none.
@@ -103,9 +104,8 @@ class RunVariant:
         """
         if not self.policy:
             return ready.means.policy
-        fields = ready.means.policy.model_dump(exclude_unset=True) | dict(self.policy)
         try:
-            return Policy.model_validate(fields)
+            return ready.means.policy.with_fields(self.policy)
         except ValidationError as error:
             raise CasesRefused([f"its policy: {explain(error)}"]) from None
 

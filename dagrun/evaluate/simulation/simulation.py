@@ -21,7 +21,7 @@ from dagrun.evaluate.intervals import (
     rate_interval,
 )
 from dagrun.kernel.model.outcome import Status
-from dagrun.kernel.model.policy import HedgeRule, Policy
+from dagrun.kernel.model.policy import HedgeRule, Policy, present_path
 from dagrun.kernel.model.toolbox import hint
 
 MAX_VARIANTS: Final = 64
@@ -60,7 +60,8 @@ def policy_variants(policy: Policy, vary: Mapping[str, object]) -> Iterator[Poli
         yield PolicyVariant(policy)
         return
     lists: dict[str, Sequence[Any]] = {}
-    for path, values in vary.items():
+    for given, values in vary.items():
+        path = present_path(given)
         if isinstance(values, Sequence) and not isinstance(values, str) and values:
             lists[path] = values
         else:

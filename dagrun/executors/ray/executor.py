@@ -44,7 +44,8 @@ class RayExecutor:
     Args:
         address: ``HOST:PORT`` of the cluster, as ``ray start --head`` has printed it.
         workers: The number of workers, spread over the nodes. A worker makes many calls at once: async functions in
-            its event loop, plain functions in threads. Limit them with ``Policy(max_running_by_pool={"ray": …})``.
+            its event loop, plain functions in threads. Limit them with
+            ``Policy(pools={"ray": PoolLimits(max_running=8)})``.
         threads: The most plain functions that run at once in one worker.
         node_address: The address of the node on this machine, if it was started with ``--node-ip-address``.
         shares_files: Whether the folder of artifacts is on all nodes, at the same path. If not, artifacts travel with

@@ -12,7 +12,7 @@ from dagrun.kernel.model.condition import Condition
 from dagrun.kernel.model.contracts.deps import UNKNOWN_DEPS, Deps
 from dagrun.kernel.model.flow.marks import FlowViolation
 from dagrun.kernel.model.plan import Plan, Step
-from dagrun.kernel.model.policy import ApprovalRule, Policy
+from dagrun.kernel.model.policy import ApprovalRule, Policy, PoolLimits
 from dagrun.kernel.model.redaction.redactor import Hook, Redactor
 from dagrun.kernel.model.reference import Template
 from dagrun.kernel.model.secrets.secret import NO_SECRETS, Secrets
@@ -220,10 +220,12 @@ def with_limits_of(toolbox: Toolbox, policy: Policy) -> Policy:
     """Return the policy with the limits that tools bring along for their pools; of two limits, the lower one holds."""
     if not toolbox.max_running_by_pool:
         return policy
-    limits = dict(policy.max_running_by_pool)
-    for pool, limit in toolbox.max_running_by_pool.items():
-        limits[pool] = min(limit, limits.get(pool, limit))
-    return policy if limits == policy.max_running_by_pool else policy.model_copy(update={"max_running_by_pool": limits})
+    pools = dict(policy.pools)
+    for name, limit in toolbox.max_running_by_pool.items():
+        pool = pools.get(name, PoolLimits())
+        if pool.max_running is None or limit < pool.max_running:
+            pools[name] = pool.model_copy(update={"max_running": limit})
+    return policy if pools == policy.pools else policy.model_copy(update={"pools": pools})
 
 
 def takes_deps(tool: AnyTool) -> bool:

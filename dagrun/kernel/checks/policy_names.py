@@ -54,9 +54,9 @@ def _names(policy: Policy) -> Iterator[tuple[str, str, str]]:
     )
     for place, limits in by_tool:
         yield from ((place, "tool", name) for name in sorted(limits))
-    yield from (("policy.max_running_by_pool", "pool", name) for name in sorted(policy.max_running_by_pool))
-    yield from (("policy.rate_by_pool", "pool", name) for name in sorted(policy.rate_by_pool))
-    yield from ((f"policy.stream_safe[{number}]", "tool", name) for number, name in enumerate(policy.stream_safe))
+    yield from (("policy.pools", "pool", name) for name in sorted(policy.pools))
+    safe = policy.planning.stream_safe
+    yield from ((f"policy.planning.stream_safe[{number}]", "tool", name) for number, name in enumerate(safe))
     yield from ((f"policy.unrecorded[{number}]", "tool", name) for number, name in enumerate(policy.unrecorded))
     if policy.hedge is not None:
         yield from ((f"policy.hedge.tools[{number}]", "tool", name) for number, name in enumerate(policy.hedge.tools))

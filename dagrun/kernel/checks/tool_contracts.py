@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import SchemaValidator, core_schema, from_json
@@ -60,6 +60,7 @@ def _field_differences(word: str, was: Schema, now: Schema) -> Iterator[str]:
     yield from lines or [f"the schema of its {word}s has changed"]
 
 
+M = TypeVar("M", bound=BaseModel)
 _BY_NAME: Final = ("properties", "required")
 
 
@@ -264,11 +265,12 @@ def recorded_toolbox(opening: Opening) -> Toolbox:
 
 def policy_in_full(policy: Policy) -> Policy:
     """Return *policy* with every field set, so that a record does not change when a default changes."""
-    fields = {name: getattr(policy, name) for name in Policy.model_fields}
-    retry = policy.retry.model_copy(
-        update={name: getattr(policy.retry, name) for name in type(policy.retry).model_fields}
-    )
-    return policy.model_copy(update={**fields, "retry": retry})
+    rules = {name: _in_full(getattr(policy, name)) for name in ("retry", "planning", "questions", "workers")}
+    return _in_full(policy.model_copy(update=rules))
+
+
+def _in_full(model: M) -> M:
+    return model.model_copy(update={name: getattr(model, name) for name in type(model).model_fields})
 
 
 # Differences ---------------------------------------------------------------------------------------------------------

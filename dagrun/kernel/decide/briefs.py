@@ -201,7 +201,8 @@ def make_brief(
 def _contract(tool: AnyTool, graph: LiveGraph) -> dict[str, Any]:
     """Return the contract of a tool, with the rules and the experience of this run that a good plan considers."""
     policy, seconds = graph.plan.policy, graph.expected.learned.get(tool.name)
-    most = policy.max_running_by_pool.get(tool.pool or "")
+    pool = policy.pools.get(tool.pool or "")
+    most = None if pool is None else pool.max_running
     asks = "always" if tool.needs_approval else "sometimes" if _has_rule(tool, policy) else None
     facts = {
         "approval": asks,
@@ -262,13 +263,13 @@ def _shown_verdict(verdict: Verdict, graph: LiveGraph) -> Verdict:
 
 def _text(text: str, graph: LiveGraph) -> str:
     """Return a text of a tool, a critic or a model as far as the policy lets a planner see it."""
-    if graph.plan.policy.brief == "structural":
+    if graph.plan.policy.planning.brief == "structural":
         return ""
     return shorten(graph.plan.redactor.text(text), MAX_REASON)
 
 
 def _shown(trigger: Trigger, graph: LiveGraph) -> Trigger:
-    if graph.plan.policy.brief == "structural":
+    if graph.plan.policy.planning.brief == "structural":
         return replace(trigger, reason=_own_words(trigger, graph))
     return trigger
 
@@ -284,8 +285,8 @@ def _own_words(trigger: Trigger, graph: LiveGraph) -> str:
 
 def _view(stored: Stored, graph: LiveGraph, known: Collection[str] | None = None) -> Any:
     policy, redactor = graph.plan.policy, graph.plan.redactor
-    if policy.brief == "full":
-        return excerpt_of(stored, policy.max_brief_bytes, redactor)
+    if policy.planning.brief == "full":
+        return excerpt_of(stored, policy.planning.max_brief_bytes, redactor)
     return without_secrets(redactor.secrets, shape_of(stored, known))  # keys are shown, and a key may be a secret
 
 

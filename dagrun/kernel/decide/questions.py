@@ -76,7 +76,7 @@ class Questions:
                 f"Did the call of {last} by step {node.id} take effect? Answer took_effect, with its output if it has"
                 f" one; did_not{again}; or unknown."
             )
-            within = self._policy.answer_within
+            within = self._policy.questions.answer_within
             # People have their time from the moment when the tool can no longer settle it.
             silence = (None if within is None else within + seconds_until_no_counts(node), "deny")
             schema = dict(node.called(last).output.schema) or None
@@ -142,7 +142,7 @@ class Questions:
             at=at,
             arguments=arguments,
             why=why,
-            silence=(self._policy.answer_within, "deny"),  # silence ticks no points
+            silence=(self._policy.questions.answer_within, "deny"),  # silence ticks no points
             checklist=tuple(dict.fromkeys(shorten(shown(point), 300) for point in points[:_MAX_POINTS])),
             transcript=tuple(did),
         )
@@ -163,7 +163,7 @@ class Questions:
         **facts: Any,
     ) -> Question:
         shown = self._redactor
-        within, choice = silence or (self._policy.answer_within, self._policy.default_answer)
+        within, choice = silence or (self._policy.questions.answer_within, self._policy.questions.default_answer)
         return Question(
             id=self._id(kind, text, node, valid_for or arguments.decode(), place),
             kind=kind,
@@ -264,11 +264,11 @@ def silence_of(asks: Iterable[Ask], policy: Policy) -> tuple[float | None, str]:
     Returns:
         The seconds until silence counts, `None` for never; and ``approve`` or ``deny``.
     """
-    silences = []
+    silences, usual = [], policy.questions
     for ask in asks:
         rule = ask.rule
-        within = policy.answer_within if rule is None or rule.answer_within is None else rule.answer_within
-        choice = policy.default_answer if rule is None or rule.default_answer is None else rule.default_answer
+        within = usual.answer_within if rule is None or rule.answer_within is None else rule.answer_within
+        choice = usual.default_answer if rule is None or rule.default_answer is None else rule.default_answer
         is_explicit = ask.crossing is not None or (rule is not None and bool(rule.checklist))
         silences.append((within, "deny" if is_explicit else choice))
     refusals = [within for within, choice in silences if choice == "deny" and within is not None]

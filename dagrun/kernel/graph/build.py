@@ -25,7 +25,8 @@ def limits_steps(policy: Policy, shared: Cap | None) -> bool:
         policy: The policy of the run.
         shared: A cap that counts the steps of several runs, or none.
     """
-    return bool(policy.max_running or shared or policy.max_running_by_tool or policy.max_running_by_pool)
+    by_pool = any(pool.max_running is not None for pool in policy.pools.values())
+    return by_pool or bool(policy.max_running or shared or policy.max_running_by_tool)
 
 
 def _is_limited(plan: CheckedPlan, shared: Cap | None) -> bool:
@@ -53,7 +54,7 @@ def make_frontier(
     policy = plan.policy
     own = Cap(policy.max_running) if policy.max_running is not None else None
     by_tool = {name: Cap(limit) for name, limit in policy.max_running_by_tool.items()}
-    by_pool = {name: Cap(limit) for name, limit in policy.max_running_by_pool.items()}
+    by_pool = {name: Cap(each.max_running) for name, each in policy.pools.items() if each.max_running is not None}
 
     def caps_of(step: CheckedStep) -> tuple[Cap, ...]:
         # No step leaves the limits of what it may call: its tool, the fallback, and what either calls by itself.

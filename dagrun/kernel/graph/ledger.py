@@ -84,7 +84,7 @@ class Ledger:
         self._open: set[Reservation] = set()
         self._has_left = False
         self._replans = Account("replans", Kind.CALLS, policy.max_replans)
-        limit = policy.max_planner_calls
+        limit = policy.planning.max_calls
         self._planner = None if limit is None else Account("planner calls", Kind.CALLS, limit)
 
     def __repr__(self) -> str:

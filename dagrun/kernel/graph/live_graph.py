@@ -543,5 +543,5 @@ def mark_approved(graph: LiveGraph, nodes: Iterable[Node]) -> None:
 def may_start_early(graph: LiveGraph, plan: CheckedStep) -> bool:
     """Whether a step may be called before the plan is complete: its call does no harm if the plan changes."""
     tools = (plan.tool,) if plan.fallback is None else (plan.tool, plan.fallback)
-    safe = graph.plan.policy.stream_safe
+    safe = graph.plan.policy.planning.stream_safe
     return all(tool.effect.is_free or tool.stream_safe or tool.name in safe for tool in tools)

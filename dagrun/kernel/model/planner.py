@@ -302,7 +302,7 @@ class FallbackPlanner:
             without a confidence is used. The last planner of a fallback chain hands nothing on: its answers are used
             with any confidence, and the policy may require a person for a low one.
         tries: Answers that it may give; each refused one goes back to it with the problems, as long as tries are left.
-        timeout: Seconds for one call; `None` for the ``planner_timeout`` of the policy.
+        timeout: Seconds for one call; `None` for the ``planning.timeout`` of the policy.
 
     Raises:
         ContractError: A field is not valid.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Collection, ItemsView, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -59,8 +61,6 @@ class ApprovalRule(TerseModel):
 
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     Rules = Sequence[ApprovalRule]
     Triggers = Sequence[TriggerKind]
     Redacted = Sequence[Personal]
@@ -105,22 +105,99 @@ class HedgeRule(TerseModel):
     max_share: float = Field(default=0.1, gt=0, le=1)
 
 
-class Rate(TerseModel):
-    """The rate limits of a provider per minute, with bursts of up to a tenth.
+class PoolLimits(TerseModel):
+    """The limits of a pool: its steps at once, and the rates of its provider per minute, with bursts of up to a tenth.
 
-    How many calls it takes at once needs no rate: a pool, or a tool without one, that refuses calls for now (HTTP 429,
-    or an error with ``retry_after``) gets no more at once than it has taken, and more again when that goes well.
+    How many calls a provider takes at once needs no limit: a pool, or a tool without one, that refuses calls for now
+    (HTTP 429, or an error with ``retry_after``) gets no more at once than it has taken, and more again when that goes
+    well.
 
     Attributes:
-        requests_per_minute: Calls.
-        tokens_per_minute: Tokens. A call counts with the ``max_tokens`` of its tool while it runs, and with what it has
-            reported when it has ended.
+        max_running: Steps of the pool that run at once.
+        requests_per_minute: Calls; counted over all runs of an engine.
+        tokens_per_minute: Tokens; counted over all runs of an engine. A call counts with the ``max_tokens`` of its tool
+            while it runs, and with what it has reported when it has ended.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
+    max_running: Count | None = None
     requests_per_minute: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     tokens_per_minute: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+    @property
+    def has_rate(self) -> bool:
+        """Whether calls or tokens a minute are limited."""
+        return self.requests_per_minute is not None or self.tokens_per_minute is not None
+
+
+class PlanningRule(TerseModel):
+    """How a planner is asked, and what its answers may do. Times are in seconds; `None` means no limit.
+
+    Attributes:
+        timeout: The duration of one call of the planner.
+        max_calls: Calls of the planner, including repairs of refused patches.
+        max_replans_per_step: Requests to the planner about one step and its substitutes, so that one part of the plan
+            cannot use up the requests of others. Elements count for their ``for_each``, and a
+            request about several steps counts for each.
+        max_edits: Edits of one patch.
+        replan_on: The reasons for which the planner is asked at all.
+        brief: What a planner sees. ``structural``: types, sizes, and the keys that the output schema of a tool or a
+            reference of the plan names; no text of tools or critics. ``errors``, the default: also why steps failed
+            or were surprising, what critics said, and how earlier requests ended. ``full``: also the content of
+            results.
+        max_brief_bytes: Bytes of one result in a full brief.
+        stream_safe: Tools that may be called before the planner has ended its plan, in spite of their effects.
+        unknown_tools: The reaction when a planner asks for a tool that the run does not have or does not allow:
+            ``refuse`` (the answer is refused, and the planner is asked again), or ``escalate`` (to people, who alone
+            can add a tool).
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    timeout: Seconds = 60.0
+    max_calls: Count | None = None
+    max_replans_per_step: Count | None = None
+    max_edits: Count = 1_000
+    replan_on: Triggers = tuple(TriggerKind)
+    brief: Literal["structural", "errors", "full"] = "errors"
+    max_brief_bytes: Count = 2_000
+    stream_safe: Names = ()
+    unknown_tools: Literal["refuse", "escalate"] = "refuse"
+
+
+class QuestionRule(TerseModel):
+    """How long a question to a person stays open, and what counts then.
+
+    Attributes:
+        answer_within: Seconds until the default answer counts; `None` for no limit.
+        default_answer: The answer that counts when there is none in time.
+        max_pending: Questions that are open at once.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    answer_within: Seconds | None = None
+    default_answer: DefaultAnswer = "deny"
+    max_pending: Count = 100
+
+
+class WorkerLimits(TerseModel):
+    """The threads and processes in which plain functions run.
+
+    Attributes:
+        max_threads: Worker threads.
+        max_stuck_threads: Threads that did not stop when told to; with more of them, plain functions are refused.
+        max_processes: Worker processes; `None` for one per core.
+        max_process_memory: Bytes of address space of a worker process; `None` for no limit.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    max_threads: Count = 40
+    max_stuck_threads: Count = 16
+    max_processes: Count | None = None
+    max_process_memory: Count | None = None
 
 
 class Policy(TerseModel):
@@ -129,8 +206,7 @@ class Policy(TerseModel):
     Attributes:
         max_running: Steps that run at once.
         max_running_by_tool: Calls of one tool that run at once, by tool.
-        max_running_by_pool: Steps of one pool that run at once, by pool.
-        rate_by_pool: Calls and tokens a minute of one pool, by pool; counted over all runs of an engine.
+        pools: The limits of pools, by name.
         max_steps: Steps of a run, including the elements of ``for_each`` and the steps of patches.
         max_fan_out: Elements of one ``for_each``.
         max_argument_bytes: Bytes of JSON that the arguments of one call may take. The same limit holds for each other
@@ -146,47 +222,27 @@ class Policy(TerseModel):
         max_tokens: Tokens of the whole run.
         max_cost: Cost of the whole run, in the currency that tools report.
         max_replans: Requests to the planner that may change the plan, in the whole run.
-        max_replans_per_step: Requests to the planner about one step and its substitutes, so that one part of the plan
-            cannot use up the requests of others. Elements count for their ``for_each``, and a
-            request about several steps counts for each.
-        max_planner_calls: Calls of the planner, including repairs of refused patches.
-        max_edits: Edits of one patch.
         warn_at: The part of a ceiling at which optional steps are dropped and replanning stops; `None` for never.
         timeout: The duration of an attempt, unless the step or the tool sets a shorter one.
         grace: The seconds in which cancelled code may clean up: it is cancelled once, and at every await
             when they are over. A step that still runs then is abandoned. 1 by default; 0 leaves no time to clean up.
         retry: How often, and when, a step is tried again.
         hedge: When a slow call is hedged; `None` for never.
-        replan_on: The reasons for which the planner is asked at all.
-        planner_timeout: The duration of one call of the planner.
+        planning: How the planner is asked, and what its answers may do.
         critic_timeout: The duration of one review of a critic.
-        brief: What a planner sees. ``structural``: types, sizes, and the keys that the output schema of a tool or a
-            reference of the plan names; no text of tools or critics. ``errors``, the default: also why steps failed
-            or were surprising, what critics said, and how earlier requests ended. ``full``: also the content of
-            results.
-        max_brief_bytes: Bytes of one result in a full brief.
         approve: Calls that a person must approve, in addition to tools with ``needs_approval``.
         min_confidence: A step with an effect and with less confidence than this needs a person; so does a plan or a
             patch whose planner has less confidence in it, and an answer that is made of outputs to which their tools or
             critics gave less. A model's plan or patch that gives no confidence needs a person if it has effects.
-        stream_safe: Tools that may be called before the planner has ended its plan, in spite of their effects.
         approve_patches: When a person must agree to a patch: ``never``, if it brings ``effects``, or ``always``.
         freeze_plan: Whether patches of a planner may drop and repeat calls of the first plan, and add no other. A call
             with an effect is made once, behind all that stood before it, and nothing runs before the first plan is
             whole. The host changes its plan as it wants.
-        unknown_tools: The reaction when a planner asks for a tool that the run does not have or does not allow:
-            ``refuse`` (the answer is refused, and the planner is asked again), or ``escalate`` (to people, who alone
-            can add a tool).
         approve_output: Whether a person must agree before the run returns its answer.
-        answer_within: How long a question stays open before the default answer counts.
-        default_answer: The answer that counts when there is none in time.
-        max_pending: Questions that are open at once.
+        questions: How long a question to a person stays open, and what counts then.
         last_resort: The reaction to a final failure without help: ``skip`` the steps that depend
             on it, or ``escalate`` the run to people.
-        max_stuck_threads: Threads that did not stop when told to; with more of them, plain functions are refused.
-        max_threads: Worker threads for plain functions.
-        max_processes: Worker processes; `None` for one per core.
-        max_process_memory: Bytes of address space of a worker process.
+        workers: The threads and processes in which plain functions run.
         redact: The kinds of personal data that are kept out of logs, reports, briefs and messages: ``email``,
             ``phone``, ``iban``, ``card``. Values that are passed to steps stay as they are.
         redact_records: Whether the same is taken out of events before they are written to the journal: these kinds of
@@ -204,10 +260,10 @@ class Policy(TerseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
+    # Defaults that are rules are made without a check, or each import would build what checks them.
     max_running: Count | None = None
     max_running_by_tool: dict[str, Count] = Field(default_factory=dict)
-    max_running_by_pool: dict[str, Count] = Field(default_factory=dict)
-    rate_by_pool: dict[str, Rate] = Field(default_factory=dict)
+    pools: dict[str, PoolLimits] = Field(default_factory=dict)
     max_steps: Count | None = None
     max_fan_out: Count = 1_000
     max_argument_bytes: Count = MAX_ARGUMENT_BYTES
@@ -218,34 +274,21 @@ class Policy(TerseModel):
     max_tokens: Count | None = None
     max_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     max_replans: int = Field(default=3, ge=0)
-    max_replans_per_step: Count | None = None
-    max_planner_calls: Count | None = None
-    max_edits: Count = 1_000
     warn_at: float | None = Field(default=None, gt=0, le=1)
     timeout: Seconds | None = None
     grace: Seconds = 1.0
-    retry: RetryRule = RetryRule()
+    retry: RetryRule = RetryRule.model_construct()
     hedge: HedgeRule | None = None
-    replan_on: Triggers = tuple(TriggerKind)
-    planner_timeout: Seconds = 60.0
+    planning: PlanningRule = PlanningRule.model_construct()
     critic_timeout: Seconds = 60.0
-    brief: Literal["structural", "errors", "full"] = "errors"
-    max_brief_bytes: Count = 2_000
     approve: Rules = ()
     min_confidence: float = Field(default=0.6, ge=0, le=1)
-    stream_safe: Names = ()
     approve_patches: Literal["never", "effects", "always"] = "never"
     freeze_plan: bool = False
-    unknown_tools: Literal["refuse", "escalate"] = "refuse"
     approve_output: bool = False
-    answer_within: Seconds | None = None
-    default_answer: DefaultAnswer = "deny"
-    max_pending: Count = 100
+    questions: QuestionRule = QuestionRule.model_construct()
     last_resort: Literal["skip", "escalate"] = "skip"
-    max_stuck_threads: Count = 16
-    max_threads: Count = 40
-    max_processes: Count | None = None
-    max_process_memory: Count | None = None
+    workers: WorkerLimits = WorkerLimits.model_construct()
     redact: Redacted = ()
     redact_records: bool = False
     unrecorded: Names = ()
@@ -254,12 +297,64 @@ class Policy(TerseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_gone_fields(cls, given: Any, info: ValidationInfo) -> Any:
-        if not isinstance(given, dict) or not (gone := [name for name in _GONE if name in given]):
+    def _in_present_places(cls, given: Any, info: ValidationInfo) -> Any:
+        if not isinstance(given, dict):
             return given
-        if info.mode != "json":  # the policy of a record is read as JSON
-            raise ValueError(f"take out {' and '.join(gone)}: a policy has no such field any more, as it had no effect")
-        return {name: value for name, value in given.items() if name not in _GONE}
+        is_on_record = info.mode == "json"  # the policy of a record is read as JSON
+        if gone := [name for name in _GONE if name in given]:
+            if not is_on_record:
+                text = f"take out {' and '.join(gone)}: a policy has no such field any more, as it had no effect"
+                raise ValueError(text)
+            given = {name: value for name, value in given.items() if name not in _GONE}
+        old = [name for name in given if name in _MOVED]
+        fields = _in_groups(given) if old else given
+        if old and not is_on_record:
+            _warn(old, 4)
+        return fields
+
+    def with_fields(self, fields: Mapping[str, Any]) -> Policy:
+        """Return the policy with other values of some fields.
+
+        Args:
+            fields: The fields by name, as a file has them; a table such as ``planning`` leaves its other fields as they
+                are.
+
+        Raises:
+            ValidationError: The fields do not fit.
+        """
+        own = Policy.model_validate(fields).model_dump(exclude_unset=True)
+        return Policy.model_validate(_merged(self.model_dump(exclude_unset=True), own, _GROUPS))
+
+    if not TYPE_CHECKING:
+
+        def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Policy:
+            """Return a copy with other values, which are not checked; fields of the last release go to their places."""
+            old = {name: value for name, value in (update or {}).items() if name in _MOVED}
+            if not old:
+                return super().model_copy(update=update, deep=deep)
+            _warn([*old], 3)
+            others = {name: value for name, value in update.items() if name not in old}
+            return self.with_fields(_in_groups(old)).model_copy(update=others, deep=deep)
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _MOVED:
+                return super().__getattr__(name)
+            _warn([name], 3)
+            if name == "max_running_by_pool":
+                return {pool: each.max_running for pool, each in self.pools.items() if each.max_running is not None}
+            if name == "rate_by_pool":
+                return {pool: each for pool, each in self.pools.items() if each.has_rate}
+            group, _, last = _MOVED[name].partition(".")
+            return getattr(getattr(self, group), last)
+
+
+_GROUPS: Final = ("planning", "questions", "workers", "pools")
+
+
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any], groups: Collection[str]) -> dict[str, Any]:
+    """Return *base* with the fields of *own*; tables that both have under one of *groups* are joined."""
+    both = [name for name in groups if isinstance(base.get(name), dict) and isinstance(own.get(name), dict)]
+    return {**base, **own, **{name: _merged(base[name], own[name], own[name]) for name in both}}
 
 
 class PlanLimits(TerseModel):
@@ -282,3 +377,58 @@ class PlanLimits(TerseModel):
     max_depth: Count = 32
     max_dependencies: Count = 100
     max_edges: Count = 1_000_000
+
+
+# Fields of the last release ------------------------------------------------------------------------------------------
+
+# Fields that stood at the top of a policy, and their place now.
+_MOVED: Final[Mapping[str, str]] = {
+    **{name: f"planning.{name}" for name in ("max_replans_per_step", "max_edits", "replan_on", "brief")},
+    **{name: f"planning.{name}" for name in ("max_brief_bytes", "stream_safe", "unknown_tools")},
+    "planner_timeout": "planning.timeout",
+    "max_planner_calls": "planning.max_calls",
+    **{name: f"questions.{name}" for name in ("answer_within", "default_answer", "max_pending")},
+    **{name: f"workers.{name}" for name in WorkerLimits.model_fields},
+    "rate_by_pool": "pools.NAME",
+    "max_running_by_pool": "pools.NAME.max_running",
+}
+
+
+def _warn(old: Sequence[str], level: int) -> None:
+    moves = ", ".join(f"{name} is now {_MOVED[name]}" for name in old)
+    warnings.warn(f"policy: {moves}; the old names go in the next release", DeprecationWarning, stacklevel=level)
+
+
+def present_path(path: str) -> str:
+    """Return the path of a field of a policy, which may be that of the last release."""
+    first, _, rest = path.partition(".")
+    if first not in _MOVED:
+        return path
+    _warn([first], 3)
+    return _MOVED[first].replace("NAME", rest or "NAME")
+
+
+def _in_groups(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a policy, with those of the last release in their present places."""
+    fields = {name: value for name, value in given.items() if name not in _MOVED}
+    for name, place in _MOVED.items():
+        if name not in given:
+            continue
+        group, _, last = place.partition(".")
+        if group in given:
+            raise ValueError(f"the policy has {group} and, by its old name, {name}: move {name} to {place}")
+        if group != "pools":
+            fields.setdefault(group, {})[last] = given[name]
+            continue
+        for pool, value in _table(name, given[name]):
+            limits = fields.setdefault(group, {}).setdefault(pool, {})
+            limits |= _table(f"{name}.{pool}", value) if last == "NAME" else {"max_running": value}
+    return fields
+
+
+def _table(name: str, value: Any) -> ItemsView[str, Any]:
+    if isinstance(value, PoolLimits):
+        value = value.model_dump(exclude_unset=True)
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name}: input should be a table")
+    return value.items()

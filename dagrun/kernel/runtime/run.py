@@ -222,7 +222,7 @@ class Run:
             ContractError: The run has no planner, has ended, or may not ask its planner about a changed goal.
         """
         self._must_be_in_loop()
-        if self._coordinator is None or TriggerKind.GOAL_CHANGED not in self._plan.policy.replan_on:
+        if self._coordinator is None or TriggerKind.GOAL_CHANGED not in self._plan.policy.planning.replan_on:
             raise ContractError("only a run with a planner that is asked about it can change its goal: planner=…")
         if self.has_ended or self._scheduler.finish.is_closing:
             raise ContractError("the run has ended, or is being stopped")

@@ -85,7 +85,7 @@ class RunAssembly:
         planner = self._setup.options["planner"]
         if planner is None:
             return None
-        self._record.replan_on = frozenset(self.parts.policy.replan_on)
+        self._record.replan_on = frozenset(self.parts.policy.planning.replan_on)
         from dagrun.kernel.runtime.planning.coordinator import Coordinator  # here: few runs have a planner
 
         return Coordinator(self.parts, planner, self.scheduler, is_plan_only=self._setup.is_plan_only)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+from operator import attrgetter
 from typing import Any, Final
 
 from dagrun.errors import Problem, listing, shorten
@@ -34,8 +35,9 @@ from dagrun.observe.view.document import PLAN, plan_view, view_of
 _OF_SHAPE: Final = "DR1"
 _CEILINGS: Final = (
     *("max_running", "max_steps", "max_attempts", "max_seconds", "max_tokens", "max_cost"),
-    *("max_planner_calls", "max_replans"),
+    *("planning.max_calls", "max_replans"),
 )
+_values_of: Final = attrgetter(*_CEILINGS)
 
 
 def bundle_of(source: Any) -> dict[str, str]:
@@ -66,9 +68,8 @@ def _problems(plan: Plan) -> list[Problem]:
 
 def _ceilings(policy: Policy) -> Iterator[str]:
     """Yield the ceilings that were set."""
-    usual = Policy.model_fields
-    ceilings = [(name, getattr(policy, name)) for name in _CEILINGS]
-    shown = [f"{name} {value:g}" for name, value in ceilings if value is not None and value != usual[name].default]
+    values = zip(_CEILINGS, _values_of(policy), _values_of(Policy()), strict=True)
+    shown = [f"{name} {value:g}" for name, value, usual in values if value is not None and value != usual]
     if shown:
         yield f"Ceilings: {', '.join(shown)}"
 

@@ -227,7 +227,7 @@ def _ceilings(graph: LiveGraph, figures: RunFigures, makespan: float) -> Iterato
         ("max_steps", len(graph.nodes), policy.max_steps),
         *((f"calls of {name}", made[name], limit) for name, limit in policy.max_calls_by_tool.items()),
         ("max_replans", graph.replans, policy.max_replans if graph.replans else None),
-        ("max_planner_calls", graph.planner_calls, policy.max_planner_calls),
+        ("planning.max_calls", graph.planner_calls, policy.planning.max_calls),
     ]
     for name, amount, limit in rows:
         if limit is not None:

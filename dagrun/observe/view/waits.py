@@ -65,8 +65,10 @@ class Slots:
         policy = graph.plan.policy
         self._most: dict[str, int] = {
             **{f"tool {name}": limit for name, limit in policy.max_running_by_tool.items()},
-            **{f"pool {name}": limit for name, limit in policy.max_running_by_pool.items()},
         }
+        for name, pool in policy.pools.items():
+            if pool.max_running is not None:
+                self._most[f"pool {name}"] = pool.max_running
         if policy.max_running is not None:
             self._most["max_running"] = policy.max_running
         self._graph = graph

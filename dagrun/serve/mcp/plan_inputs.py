@@ -119,7 +119,7 @@ def tools_of(plan: CheckedPlan) -> list[AnyTool]:
 def unasked(tools: Iterable[AnyTool], policy: Policy) -> list[str]:
     """Return the names of the tools with an effect that may be called without a person's yes."""
     always = {rule.tool for rule in policy.approve if rule.when is None and rule.default_answer != "approve"}
-    is_asked = policy.default_answer != "approve"  # else a yes comes by itself, when nobody has answered
+    is_asked = policy.questions.default_answer != "approve"  # else a yes comes by itself, when nobody has answered
     return [
         tool.name
         for tool in tools

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import dagrun
 from attack_tasks import TASKS, Task
 from attack_world import FLOW, STAGE, TEXTS, TOOLS, World
-from dagrun import Add, Brief, Event, Patch, Plan, Policy, Replace, Rewire, Step
+from dagrun import Add, Brief, Event, Patch, Plan, PlanningRule, Policy, Replace, Rewire, Step
 from dagrun.events import PatchRefused, Spliced
 from flow_world import add, step
 from simulation import replaced, simulate
@@ -180,7 +180,7 @@ def play(
     has_flow, freezes = otherwise in ("ask", "refuse"), otherwise == "freeze"
     flow = FLOW.model_copy(update={"otherwise": otherwise}) if has_flow else None
     retry = dagrun.RetryRule(max_attempts=1)
-    policy = Policy(brief="full", flow=flow, freeze_plan=freezes, retry=retry, min_confidence=0)
+    policy = Policy(planning=PlanningRule(brief="full"), flow=flow, freeze_plan=freezes, retry=retry, min_confidence=0)
 
     async def main() -> str:
         plan = Plan.model_validate({"steps": list(task.plan)})

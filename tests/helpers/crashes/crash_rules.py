@@ -212,8 +212,8 @@ def _spends(case: Case, events: Sequence[Event], world: World, graph: LiveGraph)
     if replans > policy.max_replans:
         yield f"{replans} replans, the ceiling is {policy.max_replans}"
     asked = sum(1 for event in events if isinstance(event, PlannerAsked))
-    if policy.max_planner_calls is not None and asked > policy.max_planner_calls:
-        yield f"the planner was asked {asked} times, the ceiling is {policy.max_planner_calls}"
+    if policy.planning.max_calls is not None and asked > policy.planning.max_calls:
+        yield f"the planner was asked {asked} times, the ceiling is {policy.planning.max_calls}"
     yield from _caps(policy, events, graph)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from dagrun import Add, Drop, Patch, Plan, PlanRefused, Policy, Problem, RetryRule, Step
+from dagrun import Add, Drop, Patch, Plan, PlanningRule, PlanRefused, Policy, Problem, QuestionRule, RetryRule, Step
 from dagrun.errors import CannotPlan, ModelError
 from random_cases import GRID, OFF_GRID, make_case
 from splice_book import as_json, needs_of, used_by
@@ -89,7 +89,7 @@ def make_draft(seed: int) -> DraftCase:
     fault = rng.choice(tuple(FAULTS)) if rng.random() < 0.35 else ""
     written, ending = list(steps), _ending(plan, confidence, rng)
     if fault == "too many steps":
-        policy = policy.model_copy(update={"max_edits": max(1, len(steps) - 1)})
+        policy = policy.with_fields({"planning": {"max_edits": max(1, len(steps) - 1)}})
         fault = fault if len(steps) > 1 else ""
     acts = _with_pauses(_in_some_order(written, rng), rng)
     script = FAULTS[fault](acts, ending, plan, rng) if fault else (*acts, *ending)
@@ -134,22 +134,23 @@ def _policy_of(policy: Policy, rng: random.Random) -> Policy:
     """The limits of the case alone, without what it says of patches and people; and what is said of drafts."""
     changes: dict[str, Any] = {
         "approve": (),
-        "answer_within": None,
-        "max_pending": 100,
+        "questions": QuestionRule(answer_within=None, max_pending=100),
         "max_tokens": None,
         "max_steps": None,
-        "max_edits": 1_000,
+        "planning": PlanningRule(
+            max_edits=1_000,
+            max_calls=None,
+            timeout=TIMEOUT,
+            stream_safe=tuple(name for name in ("safe_act", "deed") if rng.random() < 0.15),
+        ),
         "max_replans": 3,
-        "max_planner_calls": None,
-        "planner_timeout": TIMEOUT,
         "retry": RetryRule(max_attempts=MOST_ATTEMPTS, first_delay=0.0),
-        "stream_safe": tuple(name for name in ("safe_act", "deed") if rng.random() < 0.15),
         "approve_patches": rng.choices(("never", "effects", "always"), (10, 1, 1))[0],
     }
     if rng.random() < 0.5:  # where the law of starts is exact
-        changes |= {"max_running": None, "max_running_by_tool": {}, "max_running_by_pool": {}}
+        changes |= {"max_running": None, "max_running_by_tool": {}, "pools": {}}
     if rng.random() < 0.4:
-        changes["replan_on"] = ()
+        changes["planning"] = changes["planning"].model_copy(update={"replan_on": ()})
     return policy.model_copy(update=changes)
 
 

@@ -33,7 +33,7 @@ def always(graph: LiveGraph, plan: CheckedStep) -> bool:
 
 def by_its_own_tool(graph: LiveGraph, plan: CheckedStep) -> bool:
     """The tool in reserve is not looked at."""
-    return plan.tool.effect.is_free or plan.tool.stream_safe or plan.tool.name in graph.plan.policy.stream_safe
+    return plan.tool.effect.is_free or plan.tool.stream_safe or plan.tool.name in graph.plan.policy.planning.stream_safe
 
 
 # Steps ----------------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def _order(events: Sequence[Event]) -> Iterator[str]:
 
 def _starts_too_early(graph: LiveGraph, events: Sequence[Event]) -> Iterator[str]:
     """No effect before there is a plan; and nothing that has not started while there is none any more."""
-    toolbox, safe = graph.plan.toolbox, graph.plan.policy.stream_safe
+    toolbox, safe = graph.plan.toolbox, graph.plan.policy.planning.stream_safe
     is_open, is_frozen = True, False
     for event in events:
         match event:
@@ -162,7 +162,7 @@ def _late_or_early(case: DraftCase, graph: LiveGraph, events: Sequence[Event], s
     """A step starts exactly when it may: written, with all that it names; all that it waits for has ended."""
     policy = case.policy
     ended = next(event for event in events if isinstance(event, DraftEnded))
-    if ended.result != "applied" or policy.max_running or policy.max_running_by_tool or policy.max_running_by_pool:
+    if ended.result != "applied" or policy.max_running or policy.max_running_by_tool or policy.pools:
         return
     let_in, ends, kept = _let_in(said), _ends(events), _asked_about(events)
     is_held = any(isinstance(event, DraftStarted) and event.is_held for event in events)
@@ -172,7 +172,7 @@ def _late_or_early(case: DraftCase, graph: LiveGraph, events: Sequence[Event], s
         if kept.intersection(needs) or (not node.attempts and node.children is None):
             continue  # what waits for the planner's answer waits longer
         tools = [node.plan.tool, *([node.plan.fallback] if node.plan.fallback is not None else ())]
-        is_early = all(t.effect.is_free or t.stream_safe or t.name in policy.stream_safe for t in tools)
+        is_early = all(t.effect.is_free or t.stream_safe or t.name in policy.planning.stream_safe for t in tools)
         may = max(let_in[id_], *(ends[need] for need in needs), 0.0)
         wanted = max(may, 0.0 if is_early and not is_held else ended.at)
         if abs(at - wanted) > EXACT:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import anyio
 
 from ceilings import NEARLY, TOOLS, Book, limits_of, random_plan, random_policy, step
-from dagrun import Add, Brief, Budget, Engine, Event, Patch, Plan, Policy, RetryRule, RunResult, Status
+from dagrun import Add, Brief, Budget, Engine, Event, Patch, Plan, PlanningRule, Policy, RetryRule, RunResult, Status
 from dagrun.errors import ModelError, OverCeiling
 from dagrun.events import AttemptEnded, PlannerCalled
 from dagrun.kernel.graph.ledger import ModelCall
@@ -184,9 +184,8 @@ async def _play(seed: int, usage: Usage) -> None:
 async def _run(engine: Engine, number: int, shared: Book, rng: Random, usage: Usage) -> None:
     policy = random_policy(rng).model_copy(
         update={
-            "max_planner_calls": rng.choice((None, 1, 2, 3)),
+            "planning": PlanningRule(max_calls=rng.choice((None, 1, 2, 3)), max_edits=1_000),
             "retry": RetryRule(max_attempts=2, first_delay=0.0),
-            "max_edits": 1_000,
         }
     )
     own = Book(limits_of(policy))
@@ -236,7 +235,7 @@ def _is_near(cost: float | None, wanted: float | None) -> bool:
 def _ended_wrong(policy: Policy, planner: CostlyPlanner, models: Models, result: RunResult) -> list[str]:
     """A call that does not fit ends a run that has no plan, and the ceiling is named."""
     found = []
-    limit = policy.max_planner_calls
+    limit = policy.planning.max_calls
     if limit is not None and len(models.calls) > limit:
         found.append(f"the planner was called {len(models.calls)} times, and the ceiling is {limit}")
     if planner.kinds.count("first") > 2 or planner.kinds.count("repair") > 1:

@@ -16,7 +16,21 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 import dagrun
-from dagrun import Add, Brief, Flow, MemoryJournal, Patch, Plan, Policy, Question, Replace, Rewire, Step, ToolContext
+from dagrun import (
+    Add,
+    Brief,
+    Flow,
+    MemoryJournal,
+    Patch,
+    Plan,
+    PlanningRule,
+    Policy,
+    Question,
+    Replace,
+    Rewire,
+    Step,
+    ToolContext,
+)
 from dagrun.events import Spliced
 from dagrun.kernel.checks.flow.sources import USER
 from dagrun.kernel.graph.live_graph import LiveGraph
@@ -233,7 +247,9 @@ async def _play(dice: random.Random, report: Report, *, refuses: bool) -> None:
     plan = plan_of(planner)
     level: Any = dice.choice(["structural", "errors", "full"])
     flow = Flow(endorse=[dagrun.EndorseRule(tool="vouch")], otherwise="refuse" if refuses else "ask")
-    policy = Policy(brief=level, flow=flow, max_replans=4, retry=dagrun.RetryRule(max_attempts=1))
+    policy = Policy(
+        planning=PlanningRule(brief=level), flow=flow, max_replans=4, retry=dagrun.RetryRule(max_attempts=1)
+    )
     failing = frozenset(step.id for step in plan.steps if dice.random() < 0.35)
     shadow, journal = Shadow(failing, says=dice.random() < 0.5), MemoryJournal()
     is_cut = dice.random() < 0.4

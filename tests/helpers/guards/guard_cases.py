@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dagrun import ApprovalRule, Condition, Plan, Policy, Step
+from dagrun import ApprovalRule, Condition, Plan, Policy, PoolLimits, Step
 from guard_attacks import ATTACKS
 from guard_targets import GUARDS, LIMIT, Target
 from guard_world import BANK
@@ -118,7 +118,7 @@ class GuardCase:
             min_confidence=LEAST_SURE,
             approve_patches=self.approve_patches,  # type: ignore[arg-type]
             max_running=self.max_running,
-            max_running_by_pool={BANK: 1} if self.has_bank else {},
+            pools={BANK: PoolLimits(max_running=1)} if self.has_bank else {},
             max_replans=5,
         )
 

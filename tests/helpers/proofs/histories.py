@@ -156,9 +156,9 @@ def _over(graph: LiveGraph, policy: Policy, running: set[str]) -> Iterator[str]:
     for tool, limit in policy.max_running_by_tool.items():
         if (count := sum(1 for node in nodes if node.plan.tool.name == tool)) > limit:
             yield f"{count} run of {tool}, the limit is {limit}"
-    for pool, limit in policy.max_running_by_pool.items():
-        if (count := sum(1 for node in nodes if node.plan.pool == pool)) > limit:
-            yield f"{count} run in {pool}, the limit is {limit}"
+    for pool, limits in policy.pools.items():
+        if limits.max_running and (count := sum(1 for node in nodes if node.plan.pool == pool)) > limits.max_running:
+            yield f"{count} run in {pool}, the limit is {limits.max_running}"
     for parent in {node.parent for node in nodes if node.parent is not None}:
         limit_ = parent.plan.step.max_parallel
         if limit_ is not None and (count := sum(1 for node in nodes if node.parent is parent)) > limit_:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from acts import GRACE, Act
-from dagrun import ApprovalRule, Plan, Policy, Step
+from dagrun import ApprovalRule, Plan, PlanningRule, Policy, PoolLimits, QuestionRule, Step
 from graphs import SHAPES
 
 # Durations lie on this grid, so that many things happen at once; limits of time lie beside it, so that it is never
@@ -90,17 +90,24 @@ def with_changes(case: Case, rng: random.Random, *, most: int = 3, planned: floa
     policy = case.policy.model_copy(
         update={
             "max_replans": rng.choice((0, 1, 2, 5, 9)),
-            "max_planner_calls": _maybe(rng, 0.2, 1, 9),
-            "planner_timeout": 4 * GRID + OFF_GRID,
-            "max_edits": 8 if rng.random() < 0.3 else 1_000,
+            "planning": PlanningRule(
+                max_calls=_maybe(rng, 0.2, 1, 9),
+                timeout=4 * GRID + OFF_GRID,
+                max_edits=8 if rng.random() < 0.3 else 1_000,
+            ),
             "max_steps": _maybe(rng, 0.2, 70, 90),
             "max_tokens": None if is_calm else _maybe(rng, 0.4, 20, 120),
         }
     )
     approver = None if is_calm or rng.random() < 0.4 else rng.randrange(10**6)
     if approver is not None:
-        asks = {"approve": (ApprovalRule(tool="deed"),), "answer_within": rng.choice((None, 3 * GRID + OFF_GRID))}
-        policy = policy.model_copy(update=asks | {"max_pending": rng.choice((1, 2, 100))})
+        asks = {
+            "approve": (ApprovalRule(tool="deed"),),
+            "questions": QuestionRule(
+                answer_within=rng.choice((None, 3 * GRID + OFF_GRID)), max_pending=rng.choice((1, 2, 100))
+            ),
+        }
+        policy = policy.model_copy(update=asks)
     goals = () if is_calm or planner is None or rng.random() < 0.5 else (rng.randint(0, 6) * GRID,)
     plan = _with_surprises(case.plan, rng) if planner is not None else case.plan
     return replace(
@@ -193,12 +200,12 @@ def _make_act(rng: random.Random, does: str) -> Act:
 
 def _make_policy(rng: random.Random, *, is_calm: bool) -> Policy:
     by_tool = {"pure_act": rng.randint(1, 3)} if rng.random() < 0.25 else {}
-    by_pool = {"a": rng.randint(1, 2)} if rng.random() < 0.25 else {}
+    pools = {"a": PoolLimits(max_running=rng.randint(1, 2))} if rng.random() < 0.25 else {}
     hurry = rng.randint(2, 20) * GRID + OFF_GRID if not is_calm and rng.random() < 0.2 else None
     return Policy(
         max_running=_maybe(rng, 0.4, 1, 4),
         max_running_by_tool=by_tool,
-        max_running_by_pool=by_pool,
+        pools=pools,
         max_seconds=hurry,
         grace=GRACE,
     )

@@ -193,7 +193,7 @@ def miscounted(graph: WatchedGraph) -> Iterator[str]:
 def _may_start_early(graph: WatchedGraph, node: Node) -> bool:
     """Whether nothing that a step may call needs a plan that has ended."""
     tools = [tool for tool in (node.plan.tool, node.plan.fallback) if tool is not None]
-    return all(t.effect.is_free or t.stream_safe or t.name in graph.plan.policy.stream_safe for t in tools)
+    return all(t.effect.is_free or t.stream_safe or t.name in graph.plan.policy.planning.stream_safe for t in tools)
 
 
 def _misplaced(graph: WatchedGraph, node: Node) -> Iterator[str]:

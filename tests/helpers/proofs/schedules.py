@@ -102,10 +102,11 @@ class _Limits:
         """The limit that keeps a step back while others run; none if it may start."""
         steps, policy = self._plan.steps, self._plan.policy
         tool, pool = steps[id_].tool.name, steps[id_].pool
+        most = policy.pools[pool].max_running if pool in policy.pools else None
         limits = {
             "the run": (policy.max_running, len(running)),
             f"the tool {tool}": (policy.max_running_by_tool.get(tool), self._count("tool", tool, running)),
-            f"the pool {pool}": (policy.max_running_by_pool.get(pool or ""), self._count("pool", pool, running)),
+            f"the pool {pool}": (most, self._count("pool", pool, running)),
         }
         return next((name for name, (limit, used) in limits.items() if limit is not None and used >= limit), None)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import networkx as nx
 
-from dagrun import Add, Drop, Patch, Replace, Rewire, State, Step
+from dagrun import Add, Drop, Patch, QuestionRule, Replace, Rewire, State, Step
 from dagrun.kernel.graph.node import Node
 from random_cases import Case, Definition, make_case, make_step, with_changes
 from splice_book import (
@@ -42,7 +42,7 @@ def make_splice_case(seed: int) -> Case:
     if rng.random() < 0.3:
         output = {step.id: f"${{{step.id}}}" for step in rng.sample(list(plan.steps), min(3, len(plan.steps)))}
         plan = plan.model_copy(update={"output": output})
-    nobody = {"approve": (), "answer_within": None, "max_pending": 100, "max_tokens": None}
+    nobody = {"approve": (), "questions": QuestionRule(answer_within=None, max_pending=100), "max_tokens": None}
     policy = case.policy.model_copy(update=nobody)
     bare = Case(seed, plan, policy, case.shared, case.cancels, case.cancels_at)
     if rng.random() < 0.2:
@@ -55,7 +55,7 @@ def _without_limits(case: Case) -> Case:
         step.model_copy(update={"max_parallel": None}) if step.max_parallel is not None else step
         for step in case.plan.steps
     ]
-    none: dict[str, object] = {"max_running": None, "max_running_by_tool": {}, "max_running_by_pool": {}}
+    none: dict[str, object] = {"max_running": None, "max_running_by_tool": {}, "pools": {}}
     plan = case.plan.model_copy(update={"steps": tuple(steps)})
     return replace(case, plan=plan, policy=case.policy.model_copy(update=none), shared=None)
 
@@ -108,7 +108,7 @@ class Maker:
                 self.rng.choice((self._replace, self._replace, self._drop))(id_)
         for _ in range(self.rng.randint(0 if self.edits else 1, MOST_EDITS)):
             self.rng.choices((self._add, self._drop_any, self._replace_any, self._rewire_any), (3, 2, 3, 3))[0]()
-        if not self.edits or len(self.edits) > self.graph.plan.policy.max_edits:
+        if not self.edits or len(self.edits) > self.graph.plan.policy.planning.max_edits:
             return None
         self.rng.shuffle(self.edits)
         base = self.rng.choice((None, self.graph.revision))

@@ -39,7 +39,7 @@ class Spoiler:
         self.graph: WatchedGraph = maker.graph
         self.rng: random.Random = maker.rng
         self.patch = patch
-        self.most = self.graph.plan.policy.max_edits
+        self.most = self.graph.plan.policy.planning.max_edits
 
     def spoil(self) -> tuple[Patch, str, str] | None:
         """Give the patch with a fault in it, the name of the fault and its code; none if no fault is at hand."""
@@ -287,13 +287,13 @@ def list_for_an_element(it: Spoiler) -> list[AnyEdit] | None:
 
 
 def too_many_edits(it: Spoiler) -> list[AnyEdit] | None:
-    limit = it.graph.plan.policy.max_edits
+    limit = it.graph.plan.policy.planning.max_edits
     return [Add(step=simple(f"many-{number}")) for number in range(limit + 1)] if limit < 100 else None
 
 
 def too_many_steps(it: Spoiler) -> list[AnyEdit] | None:
     policy = it.graph.plan.policy
-    if policy.max_steps is None or policy.max_edits <= policy.max_steps:
+    if policy.max_steps is None or policy.planning.max_edits <= policy.max_steps:
         return None
     return [Add(step=simple(f"many-{number}")) for number in range(policy.max_steps - len(it.graph.nodes) + 1)]
 

@@ -51,7 +51,7 @@ def change_of(graph: LiveGraph, book: Book, patch: Patch, origin: str, known: Co
 def _whole(graph: LiveGraph, patch: Patch) -> Iterator[str]:
     if graph.status is not None:
         yield "DR417"
-    if len(patch.edits) > graph.plan.policy.max_edits:
+    if len(patch.edits) > graph.plan.policy.planning.max_edits:
         yield "DR409"
     if not patch.edits and not patch.changes_output:
         yield "DR414"

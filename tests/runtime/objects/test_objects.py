@@ -214,7 +214,7 @@ async def test_a_planner_is_told_the_type_and_nothing_else() -> None:
 
     steps = [Step(id="a", tool="make", args={"name": "x"}), Step(id="b", tool="fail", args={"thing": "${a}"})]
     for brief in ("structural", "full"):
-        policy = Policy(brief=brief)
+        policy = Policy().with_fields({"planning": {"brief": brief}})
         await dagrun.run(Plan(steps=steps), tools=[fail, *shop.tools], planner=Gives(), policy=policy)
 
     assert briefs

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dagrun import Answer, ApprovalRule, Drop, Event, Patch, Replace, State, Status
+from dagrun import Answer, ApprovalRule, Drop, Event, Patch, QuestionRule, Replace, State, Status
 from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound
 from dagrun.events import QuestionAnswered, QuestionAsked
@@ -181,7 +181,10 @@ async def test_five_hundred_approvals_queue_up(max_running: int | None) -> None:
     tool, most, asked = pay(), 0, list[str]()
 
     async with start(
-        *(step(f"s{i}", value=i) for i in range(500)), tools=(tool,), max_pending=20, max_running=max_running
+        *(step(f"s{i}", value=i) for i in range(500)),
+        tools=(tool,),
+        questions=QuestionRule(max_pending=20),
+        max_running=max_running,
     ) as handle:
         while not handle.has_ended:
             await settle()
@@ -198,7 +201,7 @@ async def test_five_hundred_approvals_queue_up(max_running: int | None) -> None:
 async def test_what_waits_in_the_queue_can_be_cancelled_dropped_and_replaced() -> None:
     """Room that one of them leaves unused, another one gets."""
     steps = [step(f"s{i}", value=i) for i in range(6)]
-    async with start(*steps, tools=(pay(),), max_pending=1) as handle:
+    async with start(*steps, tools=(pay(),), questions=QuestionRule(max_pending=1)) as handle:
         await settle()
         first = handle.pending[0].step
         cancelled, dropped, replaced, *others = (s.id for s in steps if s.id != first)
@@ -224,7 +227,7 @@ async def test_an_approver_gets_through_a_long_queue(says: bool | None) -> None:
     """Whatever it says, every step comes up, and never more at once than may be open."""
     person, steps = Person(says, seconds=1.0), [step(f"s{i}", value=i) for i in range(50)]
 
-    result = await run(*steps, tools=(pay(),), approver=person, max_pending=5)
+    result = await run(*steps, tools=(pay(),), approver=person, questions=QuestionRule(max_pending=5))
 
     state = {True: "succeeded", False: "failed", None: "skipped"}[says]
     assert (set(states(result).values()), len(person.asked), result.makespan) == ({state}, 50, near(10))

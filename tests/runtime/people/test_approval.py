@@ -9,7 +9,21 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Answer, ApprovalRule, Asked, Event, Patch, Plan, Policy, Replace, Rewire, State, Status, Step
+from dagrun import (
+    Answer,
+    ApprovalRule,
+    Asked,
+    Event,
+    Patch,
+    Plan,
+    Policy,
+    QuestionRule,
+    Replace,
+    Rewire,
+    State,
+    Status,
+    Step,
+)
 from dagrun.errors import QuestionNotFound
 from dagrun.events import QuestionAnswered
 from dagrun.testing import Takes
@@ -207,7 +221,7 @@ async def test_the_default_answer_counts_at_the_deadline(default: Any, state: st
     async with dagrun.start(
         Plan(steps=[step()]),
         tools=toolset(pay()),
-        policy=Policy(answer_within=30, default_answer=default),
+        policy=Policy(questions=QuestionRule(answer_within=30, default_answer=default)),
         attended=is_attended,
         on_event=seen.append,
     ) as handle:
@@ -228,11 +242,15 @@ async def test_the_default_answer_counts_at_the_deadline(default: Any, state: st
         ([{"answer_within": 5, "default_answer": "approve"}, {"answer_within": 9}], {}, (9, "deny")),
         ([{"answer_within": 5}, {"answer_within": 9, "default_answer": "approve"}], {}, (5, "deny")),
         ([{"answer_within": 5}, {"answer_within": 9}], {}, (5, "deny")),
-        ([{"default_answer": "approve"}, {}], {"answer_within": 7}, (7, "deny")),
+        ([{"default_answer": "approve"}, {}], {"questions": QuestionRule(answer_within=7)}, (7, "deny")),
         ([{"answer_within": 5, "default_answer": "approve"}, {"default_answer": "approve"}], {}, (None, None)),
         ([{"answer_within": n, "default_answer": "approve"} for n in (5, 9)], {}, (9, "approve")),
         # What nobody has ticked, no passing of time can tick.
-        ([{"checklist": ["seen"]}], {"answer_within": 5, "default_answer": "approve"}, (5, "deny")),
+        (
+            [{"checklist": ["seen"]}],
+            {"questions": QuestionRule(answer_within=5, default_answer="approve")},
+            (5, "deny"),
+        ),
     ],
 )
 async def test_the_strictest_reason_decides_what_silence_means(
@@ -255,7 +273,7 @@ async def test_a_rule_with_a_lenient_default_does_not_weaken_the_tool() -> None:
     rules = [ApprovalRule(tool="*", answer_within=5, default_answer="approve")]
     tool = pay()
 
-    result = await run(step(), tools=(tool,), approve=rules, answer_within=60)
+    result = await run(step(), tools=(tool,), approve=rules, questions=QuestionRule(answer_within=60))
 
     assert (given(result), result.makespan) == (("failed", "nobody has answered in time"), near(60))
 
@@ -264,7 +282,7 @@ async def test_the_deadline_runs_on_the_clock_of_the_loop() -> None:
     """S89: whoever sets the clock of the machine back revives no approval; here it stands still for an hour."""
     before = time.time()
 
-    result = await run(step(), tools=(pay(),), answer_within=3600)
+    result = await run(step(), tools=(pay(),), questions=QuestionRule(answer_within=3600))
 
     assert (result.makespan, states(result)) == (near(3600), {"pay": "failed"})
     assert time.time() - before < 60

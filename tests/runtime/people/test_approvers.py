@@ -89,7 +89,12 @@ async def test_who_will_not_say_leaves_it_to_the_others(says: Any) -> None:
         await handle.answer(handle.pending[0], True)
         assert (await handle.result()).status is Status.SUCCEEDED
 
-    result = await run(step(), tools=(pay(),), approver=Person(says), answer_within=9, default_answer="approve")
+    result = await run(
+        step(),
+        tools=(pay(),),
+        approver=Person(says),
+        questions=dagrun.QuestionRule(answer_within=9, default_answer="approve"),
+    )
     assert (result.status, result.makespan) == (Status.SUCCEEDED, near(9))
 
 
@@ -190,7 +195,9 @@ async def test_a_step_that_ends_while_it_is_held_takes_its_question_along(way: s
 async def test_a_question_that_comes_back_is_not_answered_by_the_old_asking() -> None:
     """Rewired away and back: the same call, asked anew, with a time of its own."""
     person = Person(True, None, None, seconds=50.0)
-    async with start(step(value=1), tools=(pay(),), approver=person, answer_within=60) as handle:
+    async with start(
+        step(value=1), tools=(pay(),), approver=person, questions=dagrun.QuestionRule(answer_within=60)
+    ) as handle:
         for value in (2, 1):
             await anyio.sleep(20)
             await handle.splice(Patch(edits=[Rewire(id="pay", args={"value": value})]))

@@ -109,7 +109,12 @@ async def test_with_nobody_there_all_steps_fail_also_if_they_wait_for_each_other
 
 async def test_an_answer_can_come_too_late() -> None:
     """There is no default for what only a person knows."""
-    result = await run(_ask(), tools=(asker,), approver=Person(None), answer_within=30, default_answer="approve")
+    result = await run(
+        _ask(),
+        tools=(asker,),
+        approver=Person(None),
+        questions=dagrun.QuestionRule(answer_within=30, default_answer="approve"),
+    )
     assert (given(result, "ask")[0], result.makespan) == ("failed", near(30))
 
 
@@ -241,7 +246,9 @@ async def test_an_answered_step_waits_for_its_place() -> None:
 async def test_as_many_tools_ask_at_once_as_questions_may_be_open() -> None:
     """The others keep their places until there is room, and their time stands still, too."""
     most = 0
-    async with start(*(_ask(f"s{i}", timeout=2.0) for i in range(30)), tools=(asker,), max_pending=4) as handle:
+    async with start(
+        *(_ask(f"s{i}", timeout=2.0) for i in range(30)), tools=(asker,), questions=dagrun.QuestionRule(max_pending=4)
+    ) as handle:
         while not handle.has_ended:
             await anyio.sleep(1)
             most = max(most, len(handle.pending))
@@ -288,7 +295,9 @@ async def test_a_tool_may_lose_patience(max_running: int | None) -> None:
 async def test_a_step_that_asks_can_be_stopped_at_any_time(way: str, when: str, tool: Any) -> None:
     """While its question is open, while there is no room for it, or while it waits for a place: nothing is left."""
     others = [_ask("other")] if when == "queued" else []
-    limits: dict[str, Any] = {"max_pending": 1} if when == "queued" else {"max_running": 1}
+    limits: dict[str, Any] = (
+        {"questions": dagrun.QuestionRule(max_pending=1)} if when == "queued" else {"max_running": 1}
+    )
     if way == "seconds":
         limits["max_seconds"] = 5.0
         others += [_nap("beside", 40)] if when == "held" else []  # else nothing counts but the time of people

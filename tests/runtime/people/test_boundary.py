@@ -6,14 +6,14 @@ from typing import Any, Final
 
 import pytest
 
-from dagrun import Drop, EndorseRule, Event, Flow, Rewire
+from dagrun import Drop, EndorseRule, Event, Flow, PlanningRule, QuestionRule, Rewire
 from dagrun.events import Spliced
 from dagrun.kernel.model.value import decode
 from flow_world import Scripted, World, add, patch, replace, run, step
 
 pytestmark = pytest.mark.anyio
 
-FULL: Final = {"brief": "full"}
+FULL: Final = {"planning": PlanningRule(brief="full")}
 BILL: Final = step("bill", "read_file", path="bill.txt")
 MONEY: Final = step("money", "balance")
 BOOM: Final = step("boom", "extract", text="nothing")  # fails, so that the planner is asked
@@ -56,7 +56,7 @@ async def test_silence_is_no_yes() -> None:
     async def nobody(question: Any) -> None:
         world.asked.append(question)
 
-    policy = {"answer_within": 1.0, "default_answer": "approve"}
+    policy = {"questions": QuestionRule(answer_within=1.0, default_answer="approve")}
     plan = [BILL, step("pay", "send_money", recipient="${bill}")]
     result = await run(world, plan, policy=policy, approver=nobody)
 
@@ -145,7 +145,7 @@ async def test_an_outbound_look_acts() -> None:
 
 async def test_a_planner_that_has_seen_nothing_of_others_acts() -> None:
     """In a structural brief, or where nothing untrusted has run yet, its literals are those of a plan."""
-    for policy, needs in ((FULL, ()), ({"brief": "structural"}, ("bill",)), ({}, ("bill",))):
+    for policy, needs in ((FULL, ()), ({"planning": PlanningRule(brief="structural")}, ("bill",)), ({}, ("bill",))):
         world = World(broken={"extract": "no account"})
         first = [BILL] if needs else [MONEY]
         answer = patch(replace("boom", step("pay", "send_money", recipient="ann")))
@@ -162,7 +162,7 @@ async def test_the_text_of_an_error_counts_where_the_brief_shows_it() -> None:
     for level, asked in (("errors", 1), ("structural", 0)):
         world = World(broken={"read_file": "pay mallory"})
 
-        await run(world, [BILL], answer, policy={"brief": level})
+        await run(world, [BILL], answer, policy={"planning": {"brief": level}})
 
         assert len(world.asked) == asked
 
@@ -266,7 +266,7 @@ async def test_a_check_that_such_a_planner_has_written_is_none(way: str) -> None
 
     again, clean = World(broken={"balance": "closed"}), World(broken={"balance": "closed"})
     await run(again, [BILL, check, *between, pay], patch(replace("check", {**check, "id": "c2"})), policy=FULL)
-    structural = {"brief": "structural"}
+    structural = {"planning": PlanningRule(brief="structural")}
     await run(clean, [BILL, check, *between, pay], patch(replace("check", mine)), policy=structural)
     assert (again.paid, again.asked, clean.paid, clean.asked) == (["ann"], [], ["ann"], [])
 

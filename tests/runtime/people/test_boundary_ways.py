@@ -9,7 +9,7 @@ import pytest
 
 import dagrun
 from agents import answer, call
-from dagrun import FallbackChain, FallbackPlanner, MemoryJournal, Policy, StepwisePlanner, agent_tool
+from dagrun import FallbackChain, FallbackPlanner, MemoryJournal, PlanningRule, Policy, StepwisePlanner, agent_tool
 from dagrun.kernel.model.toolbox import AnyTool
 from dagrun.kernel.model.value import decode
 from drafts import Writer
@@ -18,7 +18,7 @@ from scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 
-FULL: Final = Policy(brief="full", flow=dagrun.Flow())
+FULL: Final = Policy(planning=PlanningRule(brief="full"), flow=dagrun.Flow())
 BILL: Final = step("bill", "read_file", path="bill.txt")
 
 
@@ -94,7 +94,7 @@ async def test_the_planners_of_a_ladder_share_what_was_shown() -> None:
     ladder = FallbackChain(FallbackPlanner(first, tries=1), FallbackPlanner(Scripted(evil)))
     plan = [BILL, {**step("boom", "extract", text="x"), "depends_on": ["bill"]}]
 
-    await run(world, plan, planner=ladder, policy={"brief": "full"})
+    await run(world, plan, planner=ladder, policy={"planning": PlanningRule(brief="full")})
 
     assert world.paid == []
     assert [question.step for question in world.asked] == ["evil"]
@@ -188,7 +188,15 @@ def _plan() -> Sequence[dict[str, Any]]:
 
 async def _waiting(world: World, journal: MemoryJournal, answer_: Any) -> None:
     """Run until somebody is needed, and nobody is there."""
-    result = await run(world, _plan(), answer_, policy={"brief": "full"}, journal=journal, run_id="r", approver=None)
+    result = await run(
+        world,
+        _plan(),
+        answer_,
+        policy={"planning": PlanningRule(brief="full")},
+        journal=journal,
+        run_id="r",
+        approver=None,
+    )
     assert (result.status, world.paid) == ("waiting", [])
 
 
@@ -209,7 +217,7 @@ async def test_a_refusing_policy_does_not_refuse_what_is_on_record() -> None:
     """A tool that turns out to be untrusted later asks; the record is not damaged by that."""
     world, journal = World(broken={"extract": "no"}), MemoryJournal()
     pay = {**step("pay", "send_money", recipient="ann"), "pause": "before"}
-    policy = Policy(brief="full", flow=dagrun.Flow(otherwise="refuse"))
+    policy = Policy(planning=PlanningRule(brief="full"), flow=dagrun.Flow(otherwise="refuse"))
     clean = [step("money", "balance"), {**step("boom", "extract", text="x"), "depends_on": ["money"]}]
     planner = Scripted(patch(replace("boom", pay)))
     known: Any = {"tools": world.tools, "policy": policy}
@@ -241,7 +249,7 @@ async def test_a_retry_knows_who_has_written_its_plan() -> None:
         add("name", "extract", text="of ${who}"),
         add("evil", "send_money", recipient="${name}"),
     )
-    await run(world, _plan(), answer_, policy={"brief": "full"}, journal=journal, run_id="r")
+    await run(world, _plan(), answer_, policy={"planning": PlanningRule(brief="full")}, journal=journal, run_id="r")
     assert len(world.asked) == 1
 
     async with dagrun.retry("r", journal=journal, tools=world.tools, approver=world.person, new_id="r2") as again:
@@ -265,7 +273,7 @@ async def test_a_planner_that_was_shown_inputs_of_others_is_an_author_like_any_o
     """Its first plan is written after a look at them; where it sees their shape alone, it is a plan of its own."""
     world = World()
     planner = Scripted(plan_of(step("pay", "send_money", recipient="ann")))
-    policy = Policy(brief=level, flow=dagrun.Flow(inputs=["mail"]))
+    policy = Policy(planning=PlanningRule(brief=level), flow=dagrun.Flow(inputs=["mail"]))
 
     await goal(world, planner, policy=policy, inputs={"mail": {"please_pay_mallory": "now"}, "of": {"mine": 1}})
 

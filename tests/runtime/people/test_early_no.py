@@ -10,7 +10,7 @@ import pytest
 
 import dagrun
 from crash_process import RUN
-from dagrun import Applied, MemoryJournal, Plan, Policy, RunResult, Status, Step, ToolContext
+from dagrun import Applied, MemoryJournal, Plan, Policy, QuestionRule, RunResult, Status, Step, ToolContext
 from dagrun.errors import ContractError
 from dagrun.events import RunResumed, RunStarted
 from dagrun.kernel.graph.changes import apply
@@ -191,7 +191,7 @@ async def test_people_have_their_time_when_the_tool_has_had_its_own() -> None:
     """Else a short time for people would be the end of every tool that can only say no."""
     server = Server(books_after=FOR_EVER)
 
-    result = await run(server.tool(), policy=Policy(answer_within=10))
+    result = await run(server.tool(), policy=Policy(questions=QuestionRule(answer_within=10)))
 
     assert (result.status, result.output, result.makespan) == (Status.SUCCEEDED, "paid at last", near(31.0))
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Add, EnsemblePlanner, MemoryJournal, ModelPlanner, Plan, Policy, Question, Step
+from dagrun import Add, EnsemblePlanner, MemoryJournal, ModelPlanner, Plan, Policy, PoolLimits, Question, Step
 from dagrun.kernel.model.toolbox import AnyTool
 from drafts import GOAL, Writer, whole
 from guard_doors import (
@@ -263,7 +263,7 @@ async def test_no_step_leaves_the_pool_of_its_tool(is_brought: bool, fields: dic
     )
     plan = Plan(steps=[FAILS, *(() if is_brought else steps)])
     await dagrun.run(
-        plan, tools=[query, fails], policy=Policy(max_running_by_pool={"bank": 1}), planner=Proposes(edits)
+        plan, tools=[query, fails], policy=Policy(pools={"bank": PoolLimits(max_running=1)}), planner=Proposes(edits)
     )
 
     assert (len(most) >= 4, max(most)) == (True, 1)

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from dagrun import Add, Answer, Asked, Event, Patch, Rewire, State, Status, Step
+from dagrun import Add, Answer, Asked, Event, Patch, QuestionRule, Rewire, State, Status, Step
 from dagrun.events import AttemptStarted, QuestionAnswered, RunEnded
 from persons import Person, pay, run, settle, start, step
 from small_tools import near, states
@@ -118,7 +118,9 @@ async def test_a_pause_without_anybody_there_ends_waiting(when: Any) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("default", "status"), [("approve", Status.SUCCEEDED), ("deny", Status.FAILED)])
 async def test_a_pause_has_a_time_of_its_own(when: Any, default: Any, status: Status) -> None:
-    result = await run(_echo("a", pause=when), _echo("b", "${a}"), answer_within=60, default_answer=default)
+    result = await run(
+        _echo("a", pause=when), _echo("b", "${a}"), questions=QuestionRule(answer_within=60, default_answer=default)
+    )
     assert (result.status, result.makespan) == (status, near(60))
 
 
@@ -159,7 +161,7 @@ async def test_pauses_wait_for_room_like_other_questions() -> None:
         for step_ in (_echo(f"a{i}", pause=("before", "after")[i % 2]), _echo(f"b{i}", 1, f"a{i}"))
     ]
     open_: list[int] = []
-    async with start(*steps, max_pending=2) as handle:
+    async with start(*steps, questions=QuestionRule(max_pending=2)) as handle:
         while not handle.has_ended:
             await settle()
             open_.append(len(handle.pending))

@@ -127,7 +127,10 @@ async def test_another_call_has_another_key() -> None:
 async def test_the_question_has_a_time_and_no_default() -> None:
     """Nobody has said which region, and no passing of time can."""
     result = await run(
-        _step(), tools=(report(MISSING),), approver=Person(None), answer_within=9, default_answer="approve"
+        _step(),
+        tools=(report(MISSING),),
+        approver=Person(None),
+        questions=dagrun.QuestionRule(answer_within=9, default_answer="approve"),
     )
 
     assert (states(result), result.makespan) == ({"report": "failed"}, near(9))
@@ -321,7 +324,10 @@ async def test_questions_after_an_attempt_wait_for_room_like_others() -> None:
     """Fifty steps without a right: as many questions as may be open, and all of them come up."""
     tool, most = scripted("pay", *([REFUSED] * 50), "done"), 0
     async with start(
-        *(step(f"s{i}", value=i) for i in range(50)), tools=(tool,), max_pending=4, retry=AT_ONCE
+        *(step(f"s{i}", value=i) for i in range(50)),
+        tools=(tool,),
+        questions=dagrun.QuestionRule(max_pending=4),
+        retry=AT_ONCE,
     ) as handle:
         await settle()
         handle.cancel("s49")

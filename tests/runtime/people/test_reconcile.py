@@ -19,6 +19,7 @@ from dagrun import (
     Plan,
     Policy,
     Question,
+    QuestionRule,
     RetryRule,
     RunResult,
     Status,
@@ -95,7 +96,7 @@ def charge(amount: int = 7, id_: str = "pay", **fields: Any) -> Step:
 
 
 async def run(*steps: Step, tool: AnyTool, seen: list[Event] | None = None, **options: Any) -> RunResult:
-    policy = {name: options.pop(name) for name in ("last_resort", "answer_within") if name in options}
+    policy = {name: options.pop(name) for name in ("last_resort", "questions") if name in options}
     return await dagrun.run(
         Plan(steps=steps),
         tools=toolset(tool),
@@ -365,7 +366,7 @@ async def test_it_has_as_long_as_people_have() -> None:
     """A tool that never comes back holds its step no longer than a person who never answers would."""
     bank = Bank("lost", seconds=3600)
 
-    result = await run(charge(), tool=bank.tool(), answer_within=60.0)
+    result = await run(charge(), tool=bank.tool(), questions=QuestionRule(answer_within=60.0))
 
     assert (states(result), result.makespan) == ({"pay": "unknown"}, near(60))
 

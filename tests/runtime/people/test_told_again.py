@@ -11,7 +11,7 @@ import pytest
 
 import dagrun
 from crash_process import RUN
-from dagrun import Answer, MemoryJournal, Plan, Policy, Question, RetryRule, Status, Step, ToolContext
+from dagrun import Answer, MemoryJournal, Plan, Policy, Question, QuestionRule, RetryRule, Status, Step, ToolContext
 from dagrun.workers.submitting import leave_answer
 from keeping import Keeping
 from persons import settle
@@ -118,7 +118,9 @@ async def test_several_tools_that_ask_wait_together() -> None:
     journal = MemoryJournal()
     plan = Plan(steps=[Step(id=name, tool="form") for name in "abc"])
 
-    result = await dagrun.run(plan, tools=TOOLS, journal=journal, run_id=RUN, policy=Policy(max_pending=2))
+    result = await dagrun.run(
+        plan, tools=TOOLS, journal=journal, run_id=RUN, policy=Policy(questions=QuestionRule(max_pending=2))
+    )
 
     assert result.status is Status.WAITING
     assert len((await dagrun.replay(RUN, journal=journal)).pending) == 2

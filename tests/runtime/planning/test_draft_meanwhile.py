@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Add, Answer, Drop, Event, Patch, Plan, Policy, RetryRule, Status, Step
+from dagrun import Add, Answer, Drop, Event, Patch, Plan, PlanningRule, Policy, RetryRule, Status, Step
 from dagrun.errors import CannotPlan
 from dagrun.events import RunEnded, Spliced
 from draft_steps import NO_TOOL, drafts, nap, send, sender, start
@@ -116,7 +116,9 @@ async def test_the_end_of_time_ends_the_draft() -> None:
 @pytest.mark.parametrize("how", ["stop", "escalate"])
 async def test_a_failure_that_ends_the_run_ends_the_draft(how: str) -> None:
     fails = Step(id="fails", tool="fail", on_failure="stop" if how == "stop" else "replan")
-    policy: dict[str, Any] = {} if how == "stop" else {"last_resort": "escalate", "replan_on": ()}
+    policy: dict[str, Any] = (
+        {} if how == "stop" else {"last_resort": "escalate", "planning": PlanningRule(replan_on=())}
+    )
 
     result = await run(Writer([1, fails, 50]), **policy)
 

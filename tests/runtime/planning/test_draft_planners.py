@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from dagrun import Add, Brief, Event, OpenAIPlanner, Patch, Plan, PlanRefused, Status, Step
+from dagrun import Add, Brief, Event, OpenAIPlanner, Patch, Plan, PlanningRule, PlanRefused, Status, Step
 from dagrun.errors import CannotPlan, ContractError, ModelError, OverCeiling
 from draft_steps import NO_TOOL, drafts, nap, start
 from drafts import Says, Writer, run, started, whole
@@ -42,14 +42,16 @@ class Flood:
 
 async def test_a_stream_that_is_too_long_is_refused_and_not_cut_short() -> None:
     """A plan without its last steps is another plan."""
-    result = await run(Writer([nap(f"s{n}", 0.0) for n in range(6)], ENOUGH), max_edits=4)
+    result = await run(Writer([nap(f"s{n}", 0.0) for n in range(6)], ENOUGH), planning=PlanningRule(max_edits=4))
 
     assert (result.status, result.has_plan) == (Status.FAILED, False)
     assert [(p.code, p.facts) for p in result.problems] == [("DR108", {"count": "5", "limit": "4"})]
 
 
 async def test_a_stream_of_exactly_as_many_steps_is_a_plan() -> None:
-    result = await run(Writer([*(nap(f"s{n}", 0.0) for n in range(4)), whole(output="${s3}")]), max_edits=4)
+    result = await run(
+        Writer([*(nap(f"s{n}", 0.0) for n in range(4)), whole(output="${s3}")]), planning=PlanningRule(max_edits=4)
+    )
 
     assert (result.status, result.output) == (Status.SUCCEEDED, "s3")
 
@@ -58,7 +60,7 @@ async def test_a_flood_of_steps_is_dammed_and_closed() -> None:
     """Ten thousand steps in one breath: it is not listened to longer than the policy says."""
     planner = Flood(10_000)
 
-    result = await run(planner, max_edits=100, max_planner_calls=1)
+    result = await run(planner, planning=PlanningRule(max_edits=100, max_calls=1))
 
     assert (planner.written, planner.closed, len(result.steps)) == (101, 1, 100)
     assert result.status is Status.OVER_BUDGET
@@ -212,7 +214,7 @@ async def test_what_is_said_after_its_time_is_heard_by_nobody() -> None:
     events: list[Event] = []
     planner = Stubborn(nap("a", 1), nap("late", 1))
 
-    result = await run(planner, planner_timeout=5, max_planner_calls=1, events=events)
+    result = await run(planner, planning=PlanningRule(timeout=5, max_calls=1), events=events)
 
     assert (drafts(events), states(result)) == (["refused"], {"a": "succeeded"})
     assert str(result.problems[0]) == "DR421 the answer broke off: it took longer than 5 s"
@@ -261,7 +263,7 @@ async def test_a_stream_that_cannot_be_closed_is_an_answer_that_broke_off() -> N
 
     for closing, fault in ((anyio.sleep_forever, "it took longer than 9 s"), (fails, "it raised OSError: no")):
         planner = HardToClose(Add(step=nap("a")), closing=closing)
-        result = await run(planner, planner_timeout=9, max_planner_calls=1)
+        result = await run(planner, planning=PlanningRule(timeout=9, max_calls=1))
 
         assert unplaced(str(result.problems[0])) == f"DR421 the answer broke off: {fault}"
 

@@ -10,7 +10,7 @@ import pytest
 
 import dagrun
 from catching import Parts, Proof, survivors
-from dagrun import Add, Brief, Event, Policy, Run
+from dagrun import Add, Brief, Event, PlanningRule, Policy, Run
 from dagrun.events import Spliced
 from dagrun.testing import run_virtual
 from draft_cases import make_draft
@@ -94,7 +94,7 @@ def late_words(parts: Parts) -> Iterator[str]:
     """What is written after the time of a call is over is no step of any plan."""
 
     async def main() -> Mapping[str, str]:
-        policy = Policy(planner_timeout=5, max_planner_calls=1)
+        policy = Policy(planning=PlanningRule(timeout=5, max_calls=1))
         with anyio.move_on_after(1_000):
             return states(await dagrun.run(goal=GOAL, planner=Stubborn(), tools=toolset(), policy=policy))
         return {"the run": "has not ended"}

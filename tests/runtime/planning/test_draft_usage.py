@@ -41,7 +41,9 @@ async def test_each_try_counts_as_a_call() -> None:
     busy = ModelError("busy", is_transient=True, retry_after=1)
     planner = Writer([busy], [busy], [nap("a")])
 
-    result = await run(planner, retry=RetryRule(max_attempts=9, first_delay=0), max_planner_calls=2)
+    result = await run(
+        planner, retry=RetryRule(max_attempts=9, first_delay=0), planning=dagrun.PlanningRule(max_calls=2)
+    )
 
     assert (len(planner.briefs), result.status) == (2, Status.OVER_BUDGET)
     assert result.reason == "there is no plan: ceiling of 2 planner calls is spent: 2 used"
@@ -153,7 +155,7 @@ async def test_a_model_that_ends_after_the_run_changes_nothing_any_more(anyio_ba
     plan = Plan(steps=[Step(id="fails", tool="fail"), nap("a")])
     planner = Undead(lambda held: held[1].settle(50, None), 5, plan)
 
-    result = await run(planner, planner_timeout=5, max_tokens=100, warn_at=0.5, events=events)
+    result = await run(planner, planning=dagrun.PlanningRule(timeout=5), max_tokens=100, warn_at=0.5, events=events)
 
     assert (states(result), result.makespan) == ({"fails": "failed", "a": "succeeded"}, near(6))
     assert anyio.current_time() == near(10 if anyio_backend[0] == "trio" else 6 + LAST_SECONDS)

@@ -14,6 +14,7 @@ from dagrun import (
     Event,
     Patch,
     Plan,
+    PlanningRule,
     PlanRefused,
     Policy,
     Problem,
@@ -92,7 +93,9 @@ async def test_effects_wait_until_the_plan_is_ended() -> None:
 async def test_an_effect_that_is_marked_safe_does_not_wait(how: str) -> None:
     tool = sender(stream_safe=how == "tool")
 
-    result = await run(Writer([send(), 5, whole()]), tool, stream_safe=("send",) if how == "policy" else ())
+    result = await run(
+        Writer([send(), 5, whole()]), tool, planning=PlanningRule(stream_safe=("send",) if how == "policy" else ())
+    )
 
     assert started(result) == {"send": near(0)}
 
@@ -310,13 +313,13 @@ async def test_a_planner_that_gives_nothing_ends_the_run(error: Exception, statu
 async def test_a_planner_that_takes_too_long_ends_the_run_and_is_closed() -> None:
     planner = Writer([nap("a", 1), 1_000])
 
-    result = await run(planner, planner_timeout=10, max_planner_calls=1)
+    result = await run(planner, planning=PlanningRule(timeout=10, max_calls=1))
 
     assert (result.status, result.makespan, planner.closed) == (Status.OVER_BUDGET, near(10), 1)
 
 
 async def test_calls_of_the_planner_have_a_ceiling() -> None:
-    result = await run(Says(ModelError("busy", is_transient=True, retry_after=1)), max_planner_calls=1)
+    result = await run(Says(ModelError("busy", is_transient=True, retry_after=1)), planning=PlanningRule(max_calls=1))
 
     assert result.status is Status.OVER_BUDGET
     assert "ceiling of 1 planner calls is spent" in result.reason

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Event, MemoryJournal, Policy, StepwisePlanner
+from dagrun import Event, MemoryJournal, PlanningRule, Policy, StepwisePlanner
 from dagrun.events import AttemptStarted, DraftEnded, PatchRefused, Spliced
 from dagrun.planners.prompts import prompt_for
 from drafts import Writer
@@ -17,8 +17,8 @@ from scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 
-FROZEN: Final = Policy(brief="full", freeze_plan=True)
-OPEN: Final = Policy(brief="full")
+FROZEN: Final = Policy(planning=PlanningRule(brief="full"), freeze_plan=True)
+OPEN: Final = Policy(planning=PlanningRule(brief="full"))
 BILL: Final = step("bill", "read_file", path="bill.txt")
 IBAN: Final = {**step("iban", "extract", text="${bill}")}
 PAY: Final = step("pay", "send_money", recipient="${iban}")

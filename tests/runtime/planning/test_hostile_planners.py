@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dagrun
-from dagrun import Add, Brief, Drop, Event, Patch, Plan, PlanRefused, Policy, Replace, Status, Step
+from dagrun import Add, Brief, Drop, Event, Patch, Plan, PlanningRule, PlanRefused, Policy, Replace, Status, Step
 from dagrun.errors import ContractError, OverCeiling
 from dagrun.events import AttemptStarted, PlannerCalled
 from drafts import Says, run
@@ -84,7 +84,7 @@ async def test_a_loop_may_go_on_as_long_as_it_does_something() -> None:
 @pytest.mark.parametrize(
     ("ceiling", "most", "ceiling_name"),
     [
-        ({"max_planner_calls": 7}, 7, "7 planner calls"),
+        ({"planning": PlanningRule(max_calls=7)}, 7, "7 planner calls"),
         ({"max_attempts": 7}, 7, "7 attempts"),
         ({"max_calls_by_tool": {"echo": 7}}, 7, "7 calls of echo"),
         ({"max_steps": 7}, 7, "the ceiling is 7"),

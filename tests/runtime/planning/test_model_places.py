@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Engine, ModelPlanner, Plan, Policy, RubricCritic, Status, Step, Verdict
+from dagrun import Engine, ModelPlanner, Plan, PlanningRule, Policy, RubricCritic, Status, Step, Verdict
 from dagrun.errors import ModelError
 from dagrun.extend import Message, Reply, Request, Usage
 from dagrun.llm.language_model import ask
@@ -89,7 +89,7 @@ async def test_many_runs_plan_with_a_model_that_takes_a_few_at_once(limit: int) 
 
 async def test_the_time_of_a_planner_does_not_run_while_it_waits_for_its_turn() -> None:
     """The last of twelve waits for six seconds, and may think for three."""
-    results, seconds = await plan_many(Busy(3), 12, planner_timeout=3.0)
+    results, seconds = await plan_many(Busy(3), 12, planning=PlanningRule(timeout=3.0))
 
     assert {result.status for result in results} == {Status.SUCCEEDED}
     assert seconds == near(8.0)

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Add, Brief, Event, MemoryJournal, Patch, Plan, Policy, Replace, Status, Step
+from dagrun import Add, Brief, Event, MemoryJournal, Patch, Plan, PlanningRule, Policy, Replace, Status, Step
 from dagrun.events import ReplanEnded, ReplanStarted
 from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import run_virtual
@@ -59,7 +59,9 @@ async def test_a_hopeless_step_takes_no_replans_from_others() -> None:
     assert states(alone)["g-behind"] == "skipped"
 
     planner, events = Hopeless("g"), list[Event]()
-    result = await run(steps, planner, max_replans=4, max_replans_per_step=2, on_event=events.append)
+    result = await run(
+        steps, planner, max_replans=4, planning=PlanningRule(max_replans_per_step=2), on_event=events.append
+    )
 
     assert planner.asked == [("f",), ("fx",), ("g",)]
     assert endings(events) == [("applied", ("f",)), ("applied", ("fx",)), ("stopped", ("fxx",)), ("applied", ("g",))]
@@ -70,18 +72,18 @@ async def test_a_hopeless_step_takes_no_replans_from_others() -> None:
 
 async def test_the_planner_is_told_the_smaller_rest() -> None:
     planner = Hopeless()
-    await run([failing("f")], planner, max_replans=9, max_replans_per_step=3)
+    await run([failing("f")], planner, max_replans=9, planning=PlanningRule(max_replans_per_step=3))
     assert planner.left == [2, 1, 0]
 
     planner = Hopeless()
-    await run([failing("f")], planner, max_replans=2, max_replans_per_step=9)
+    await run([failing("f")], planner, max_replans=2, planning=PlanningRule(max_replans_per_step=9))
     assert planner.left == [1, 0]
 
 
 async def test_the_ceiling_of_the_run_stays() -> None:
     planner = Hopeless()
     steps = [failing("f"), nap("a", 0.5), failing("g", "a")]
-    await run(steps, planner, max_replans=3, max_replans_per_step=2)
+    await run(steps, planner, max_replans=3, planning=PlanningRule(max_replans_per_step=2))
     assert planner.asked == [("f",), ("g",), ("fx",)]
 
 
@@ -89,7 +91,7 @@ async def test_steps_that_a_repair_adds_belong_to_what_it_repairs() -> None:
     """Else a planner that adds a step in place of replacing one would be asked for ever."""
     answers = [patch(Add(step=failing(f"more{n}"))) for n in range(9)]
     planner = Thinker(*answers)
-    await run([failing("f")], planner, max_replans=9, max_replans_per_step=2)
+    await run([failing("f")], planner, max_replans=9, planning=PlanningRule(max_replans_per_step=2))
 
     assert planner.steps == [["f"], ["more0"]]
 
@@ -102,7 +104,9 @@ async def test_elements_count_for_their_list() -> None:
     each = Step(id="each", tool="moody", args={"value": "${item}"}, for_each=[0.0, 10.0, 20.0, 30.0])
     planner = Hopeless()
     planner.edit = lambda step: Replace(id=step, step=nap(f"x{len(planner.asked)}", 1.0))  # type: ignore[method-assign]
-    result = await run([each], planner, make_tool(moody, effect="read"), max_replans=9, max_replans_per_step=2)
+    result = await run(
+        [each], planner, make_tool(moody, effect="read"), max_replans=9, planning=PlanningRule(max_replans_per_step=2)
+    )
 
     assert planner.asked == [("each[0]",), ("each[1]",)]
     assert states(result)["each[2]"] == "failed"
@@ -116,7 +120,7 @@ async def test_a_request_about_several_steps_counts_for_each() -> None:
     )
     steps = [failing("f"), failing("g"), nap("a", 9.0)]
     events: list[Event] = []
-    await run(steps, planner, max_replans=9, max_replans_per_step=2, on_event=events.append)
+    await run(steps, planner, max_replans=9, planning=PlanningRule(max_replans_per_step=2), on_event=events.append)
 
     assert planner.asked == [("f", "g"), ("fx",), ("gx",)]
     assert [e.steps for e in events if isinstance(e, ReplanEnded) and e.result == "stopped"] == [("fxx",), ("gxx",)]
@@ -125,7 +129,9 @@ async def test_a_request_about_several_steps_counts_for_each() -> None:
 async def test_what_the_host_puts_in_begins_anew() -> None:
     """The host has looked at it, and may have mended what made the planner fail."""
     planner = Hopeless()
-    async with start([failing("f"), nap("a", 9.0)], planner, max_replans=9, max_replans_per_step=1) as handle:
+    async with start(
+        [failing("f"), nap("a", 9.0)], planner, max_replans=9, planning=PlanningRule(max_replans_per_step=1)
+    ) as handle:
         await anyio.sleep(5)
         assert planner.asked == [("f",)]
         await handle.splice(Patch(edits=(Add(step=failing("host")),)))
@@ -140,7 +146,9 @@ async def test_a_changed_goal_is_about_no_step() -> None:
         lambda brief: patch(Add(step=nap("new", 1.0))),
         seconds=1,
     )  # fmt: skip
-    async with start([failing("f"), nap("a", 9.0)], planner, max_replans=9, max_replans_per_step=1) as handle:
+    async with start(
+        [failing("f"), nap("a", 9.0)], planner, max_replans=9, planning=PlanningRule(max_replans_per_step=1)
+    ) as handle:
         await anyio.sleep(5)
         await handle.change_goal("another")
         result = await handle.result()
@@ -150,7 +158,9 @@ async def test_a_changed_goal_is_about_no_step() -> None:
 
 
 async def test_a_spent_budget_escalates_where_the_policy_says_so() -> None:
-    result = await run([failing("f")], Hopeless(), max_replans=9, max_replans_per_step=1, last_resort="escalate")
+    result = await run(
+        [failing("f")], Hopeless(), max_replans=9, planning=PlanningRule(max_replans_per_step=1), last_resort="escalate"
+    )
 
     assert result.status is Status.ESCALATED
     assert "ceiling of 1 replans per step" in result.reason
@@ -209,7 +219,7 @@ def test_no_part_is_asked_about_more_often_and_none_less(backend: str) -> None:
     for seed in choose_seeds(25, 500):
         rng = random.Random(f"budgets {seed}")
         limit = rng.randint(1, 3)
-        policy = Policy(max_replans=99, max_replans_per_step=limit)
+        policy = Policy(max_replans=99, planning=PlanningRule(max_replans_per_step=limit))
         events = run_virtual(partial(lives, rng, policy), backend=backend)
 
         requests = {event.number: event.steps for event in events if isinstance(event, ReplanStarted)}

@@ -12,6 +12,7 @@ from dagrun import (
     Condition,
     CountCritic,
     Drop,
+    PlanningRule,
     Replace,
     Rewire,
     Status,
@@ -189,7 +190,7 @@ async def test_the_policy_says_what_the_planner_is_asked_about(kind: TriggerKind
     ]
     planner = Thinker()
 
-    await run(steps, planner, *tools, replan_on=[kind])
+    await run(steps, planner, *tools, planning=PlanningRule(replan_on=[kind]))
 
     assert (planner.kinds, planner.steps) == ([[kind]], [[kind]])
 

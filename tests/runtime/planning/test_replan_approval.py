@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from dagrun import Add, Answer, Drop, Event, Patch, Question, Replace, Rewire, Status, Step
+from dagrun import Add, Answer, Drop, Event, Patch, Question, QuestionRule, Replace, Rewire, Status, Step
 from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import StandIn
 from replans import Thinker, endings, fails, instead, nap, patch, run, start, uses
@@ -170,8 +170,7 @@ async def test_the_default_counts_when_nobody_answers_in_time(default: Any, stat
 
     result = await run(
         [fails("bad")], Thinker(GOOD), approver=person,
-        approve_patches="always", answer_within=5, default_answer=default,
-    )  # fmt: skip
+        approve_patches="always", questions=QuestionRule(answer_within=5, default_answer=default), )  # fmt: skip
 
     assert (result.status, result.makespan) == (status, near(6 if default == "approve" else 5))
 

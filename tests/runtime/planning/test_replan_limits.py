@@ -6,7 +6,22 @@ from typing import Any
 
 import pytest
 
-from dagrun import Add, Brief, Drop, Event, Patch, Replace, RetryRule, Rewire, Status, Step, Toolbox, ToolError
+from dagrun import (
+    Add,
+    Brief,
+    Drop,
+    Event,
+    Patch,
+    PlanningRule,
+    QuestionRule,
+    Replace,
+    RetryRule,
+    Rewire,
+    Status,
+    Step,
+    Toolbox,
+    ToolError,
+)
 from dagrun.events import PatchRefused, ReplanEnded
 from dagrun.kernel.decide.replanning import fingerprint_of, signature_of
 from replans import Thinker, endings, fails, instead, nap, patch, run, uses
@@ -56,7 +71,9 @@ async def test_three_requests_unless_the_policy_says_otherwise() -> None:
 async def test_calls_are_counted_and_repairs_are_calls(most: int, asked: int) -> None:
     planner = Thinker(UNKNOWN_TOOL, UNKNOWN_TOOL, UNKNOWN_TOOL, UNKNOWN_TOOL)
 
-    result = await run([fails("bad"), nap("a", 2.0), fails("worse", "a")], planner, max_planner_calls=most)
+    result = await run(
+        [fails("bad"), nap("a", 2.0), fails("worse", "a")], planner, planning=PlanningRule(max_calls=most)
+    )
 
     assert len(planner.briefs) == asked
     assert f"ceiling of {most} planner calls is spent: {most} used" in result.reason
@@ -69,8 +86,8 @@ async def test_what_is_left_is_told() -> None:
 
     await run(
         [nap("a", 2.0), Step(id="bad", tool="spends", depends_on=["a"])], planner, spends,
-        max_replans=5, max_planner_calls=9, max_attempts=50, max_tokens=1_000, max_seconds=60, max_steps=8,
-        max_calls_by_tool={"nap": 7},
+        max_replans=5, planning=PlanningRule(max_calls=9), max_attempts=50, max_tokens=1_000, max_seconds=60,
+        max_steps=8, max_calls_by_tool={"nap": 7},
     )  # fmt: skip
 
     first, second = (brief.left for brief in planner.briefs)
@@ -153,7 +170,7 @@ async def test_a_planner_is_held_to_the_rules_of_patches(edits: list[Any], code:
     steps = [nap("a", 1.0), fails("bad", "a"), nap("late", 3.0, "a"), nap("last", 1.0, "late", pause="before")]
     planner = Thinker(patch(*edits))
 
-    result = await run(steps, planner, toolbox=box, answer_within=1, default_answer="approve")
+    result = await run(steps, planner, toolbox=box, questions=QuestionRule(answer_within=1, default_answer="approve"))
 
     assert [p.code for p in planner.briefs[1].refused[0].problems] == [code]
     assert (states(result), result.plan.revision) == (

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from dagrun import Drop, Event, Plan, Replace, Status
+from dagrun import Drop, Event, Plan, PlanningRule, Replace, Status, TriggerKind
 from dagrun.errors import ContractError
 from replans import Thinker, endings, fails, instead, nap, patch, run, start, uses
 from small_tools import near, states
@@ -67,7 +67,7 @@ async def test_the_goal_is_the_hosts() -> None:
 
 
 async def test_nobody_can_change_the_goal_of_a_run_that_cannot_plan() -> None:
-    for planner, policy in ((None, {}), (Thinker(), {"replan_on": ["failed"]})):
+    for planner, policy in ((None, {}), (Thinker(), {"planning": PlanningRule(replan_on=[TriggerKind.FAILED])})):
         async with start([nap("a", 1.0)], planner, **policy) as handle:
             with pytest.raises(ContractError, match="only a run with a planner"):
                 await handle.change_goal("something else")

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from dagrun import Add, Brief, Event, Patch, Plan, RunResult, Status, Step
+from dagrun import Add, Brief, Event, Patch, Plan, PlanningRule, RunResult, Status, Step
 from misbehaving import BEHAVIOURS, end_what_was_left_behind, skip_what_only_asyncio_has
 from places import unplaced
 from replans import Thinker, endings, fails, instead, nap, patch, run, start, uses
@@ -35,7 +35,7 @@ class Behaves:
 async def _end(planner: Any, **options: Any) -> tuple[RunResult, str, str]:
     """Run `STEPS`; give the result, how the one request ended, and when the failure was given up."""
     events: list[Event] = []
-    options = {"planner_timeout": 5, "grace": 1, **options}
+    options = {"planning": PlanningRule(timeout=5), "grace": 1, **options}
 
     result = await run(STEPS, planner, on_event=events.append, **options)
 
@@ -96,7 +96,7 @@ async def test_time_limits_of_its_own_are_a_planners_own_affair() -> None:
                 await anyio.sleep_forever()
         return instead("bad", nap("good", 1.0))
 
-    result = await run([fails("bad")], Behaves(waits_in_vain), planner_timeout=10, grace=1)
+    result = await run([fails("bad")], Behaves(waits_in_vain), planning=PlanningRule(timeout=10), grace=1)
 
     assert (result.status, result.makespan) == (Status.SUCCEEDED, near(9))
 
@@ -123,7 +123,9 @@ async def test_a_planner_that_will_not_stop_is_left_behind(anyio_backend: tuple[
         with anyio.CancelScope(shield=True):
             await anyio.sleep(100)
 
-    async with start(STEPS, Behaves(clings), planner_timeout=5, grace=1, on_event=events.append) as handle:
+    async with start(
+        STEPS, Behaves(clings), planning=PlanningRule(timeout=5), grace=1, on_event=events.append
+    ) as handle:
         result = await handle.result()
         assert anyio.current_time() == near(30)
 
@@ -267,7 +269,7 @@ async def test_rubbish_in_a_stream_is_a_failed_replan(rubbish: Any) -> None:
 async def test_a_stream_without_end_is_cut_at_the_ceiling() -> None:
     planner = Streams(lambda n: Add(step=nap(f"x{n}", 1.0)), 10**6)
 
-    _, how, why = await _end(planner, max_edits=100)
+    _, how, why = await _end(planner, planning=PlanningRule(timeout=5, max_edits=100))
 
     assert (how, planner.given, planner.closed) == ("refused", 202, 2)  # it may repair a refused patch once
     assert "DR409 edits: the patch has 101 edits, the ceiling is 100" in why
@@ -309,6 +311,6 @@ async def test_a_planner_cannot_change_what_it_was_told() -> None:
 
     steps = [Step(id="list", tool="echo", args={"value": [1]}), fails("bad", "list"), uses("last", "list")]
 
-    result = await run(steps, Thinker(vandal), brief="full", output="${last}")
+    result = await run(steps, Thinker(vandal), planning=PlanningRule(brief="full"), output="${last}")
 
     assert (result.output, states(result)["bad"]) == ([1], "failed")

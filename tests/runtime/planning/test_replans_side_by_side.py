@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Brief, Drop, Event, MemoryJournal, Patch, Plan, Policy, Replace, Rewire, Status, Step
+from dagrun import Brief, Drop, Event, MemoryJournal, Patch, Plan, PlanningRule, Policy, Replace, Rewire, Status, Step
 from dagrun.events import PlannerCalled, ReplanEnded, ReplanStarted, Spliced
 from dagrun.kernel.model.tool import make_tool
 from dagrun.testing import run_virtual
@@ -114,7 +114,7 @@ async def test_a_patch_that_a_person_looks_at_keeps_other_patches_from_being_app
 
 
 async def test_ceilings_count_all_requests_together() -> None:
-    for limits, asked in (({"max_replans": 2}, 2), ({"max_planner_calls": 2}, 2)):
+    for limits, asked in (({"max_replans": 2}, 2), ({"planning": PlanningRule(max_calls=2)}, 2)):
         planner = Repairer()
         result = await run(branches(4), planner, **limits)
         assert (len(planner.briefs), planner.most) == (asked, 2), limits

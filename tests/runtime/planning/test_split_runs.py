@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Event, Flow, MemoryJournal, Policy, Problem
+from dagrun import Event, Flow, MemoryJournal, PlanningRule, Policy, Problem
 from dagrun.events import PatchRefused, Spliced
 from dagrun.kernel.graph.patches.check_patch import Splicer
 from dagrun.observe.narrative import tell
@@ -16,7 +16,7 @@ from flow_world import Scripted, World, add, patch, plan_of, replace, step
 
 pytestmark = pytest.mark.anyio
 
-POLICY: Final = Policy(brief="full", flow=Flow(otherwise="refuse"))
+POLICY: Final = Policy(planning=PlanningRule(brief="full"), flow=Flow(otherwise="refuse"))
 BILL: Final = step("bill", "read_file", path="bill.txt")
 LOOK: Final = {**step("look", "balance"), "depends_on": ["bill"]}
 AGAIN: Final = replace("look", {**LOOK, "id": "look2"})
@@ -135,7 +135,7 @@ async def test_a_repair_that_is_refused_is_refused_with_all_beside_it() -> None:
 
 async def test_a_tool_that_the_run_lacks_is_handed_to_people_where_the_policy_says_so() -> None:
     """Leaving the edit out would hide it from them."""
-    unknown = POLICY.model_copy(update={"unknown_tools": "escalate"})
+    unknown = POLICY.with_fields({"planning": {"unknown_tools": "escalate"}})
 
     assert (await run(World(), patch(AGAIN, add("x", "no_such_tool")))).status == "succeeded"
     assert (await run(World(), patch(AGAIN, add("x", "no_such_tool")), policy=unknown)).status == "escalated"

@@ -18,6 +18,7 @@ from dagrun import (
     HedgeRule,
     Plan,
     Policy,
+    PoolLimits,
     RetryRule,
     Step,
     Toolbox,
@@ -189,7 +190,7 @@ def test_where_the_plan_tells_nothing_the_tools_do() -> None:
 LIMITS: Final[dict[str, Policy]] = {
     "in all": ONE,
     "by tool": Policy(max_running_by_tool={"slow": 1}),
-    "by pool": Policy(max_running_by_pool={"pool": 1}),
+    "by pool": Policy(pools={"pool": PoolLimits(max_running=1)}),
     "hedging": Policy(hedge=HedgeRule()),
 }
 

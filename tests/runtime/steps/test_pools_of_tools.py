@@ -8,12 +8,12 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Add, Patch, Plan, Policy, Replace, Step
+from dagrun import Add, Patch, Plan, Policy, PoolLimits, Replace, Step
 from dagrun.kernel.model.tool import make_tool
 
 pytestmark = pytest.mark.anyio
 
-POLICY = Policy(max_running_by_pool={"bank": 1, "elsewhere": 5})
+POLICY = Policy(pools={"bank": PoolLimits(max_running=1), "elsewhere": PoolLimits(max_running=5)})
 
 
 class Bank:

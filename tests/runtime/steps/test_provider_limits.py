@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 import dagrun
-from dagrun import Plan, PlanRefused, Policy, Rate, RetryRule, Status, Step, ToolError
+from dagrun import Plan, PlanRefused, Policy, PoolLimits, RetryRule, Status, Step, ToolError
 from dagrun.kernel.graph.adaptive_limit import Bucket, ProviderWindow
 from dagrun.kernel.model.tool import make_tool
 from small_tools import near
@@ -171,7 +171,7 @@ async def test_a_plan_that_wants_one_attempt_gets_one() -> None:
 async def test_calls_a_minute_are_spread() -> None:
     """Sixty a minute: six at once, and then one a second."""
     provider = Provider(99, 0.1)
-    policy = Policy(rate_by_pool={"p": Rate(requests_per_minute=60)})
+    policy = Policy(pools={"p": PoolLimits(requests_per_minute=60)})
     result = await dagrun.run(calls(20), tools=[provider.tool(pool="p")], policy=policy)
 
     assert result.status is Status.SUCCEEDED
@@ -189,7 +189,7 @@ async def test_tokens_a_minute_count_with_what_was_used() -> None:
         return number
 
     tool = make_tool(model, name="api", effect="read", pool="p", max_tokens=50)
-    policy = Policy(rate_by_pool={"p": Rate(tokens_per_minute=600)})
+    policy = Policy(pools={"p": PoolLimits(tokens_per_minute=600)})
     result = await dagrun.run(calls(20), tools=[tool], policy=policy)
 
     assert result.status is Status.SUCCEEDED, result.reason
@@ -205,5 +205,5 @@ def test_a_bucket_holds_a_tenth_of_a_minute() -> None:
 
 
 async def test_a_rate_for_a_pool_that_nobody_has_is_named() -> None:
-    with pytest.raises(PlanRefused, match=r"DR214 policy.rate_by_pool: .*did you mean shop"):
-        dagrun.check(calls(1), tools=[Provider(1).tool(pool="shop")], policy=Policy(rate_by_pool={"shpo": Rate()}))
+    with pytest.raises(PlanRefused, match=r"DR214 policy.pools: .*did you mean shop"):
+        dagrun.check(calls(1), tools=[Provider(1).tool(pool="shop")], policy=Policy(pools={"shpo": PoolLimits()}))

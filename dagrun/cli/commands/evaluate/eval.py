@@ -103,7 +103,7 @@ def compare(*, paths: tuple[str, ...], **flags: Any) -> int:
     A file of variants has a table for each:
       [loop]                              # a step at a time
       planner = "stepwise"
-      policy = {brief = "full"}
+      policy = {planning = {brief = "full"}}
       [agent]                             # no plan: one agent calls the tools
       planner = "agent"
       [plan]                              # a whole plan at once

@@ -47,7 +47,7 @@ def sources_of(graph: LiveGraph, step: str) -> list[str]:
 
 def note_brief(graph: LiveGraph) -> None:
     """Note the data that the planner sees in a brief made now: see rule 1."""
-    labels, level = flow_of(graph), graph.plan.policy.brief
+    labels, level = flow_of(graph), graph.plan.policy.planning.brief
     if labels is None or level == "structural":
         return
     for node in graph.nodes.values():

@@ -24,7 +24,7 @@ _MAX_NAMED: Final = 10
 
 def is_whole_patch_fine(graph: LiveGraph, patch: Patch, findings: Findings) -> bool:
     """Whether the patch as a whole can be checked edit by edit."""
-    limit = graph.plan.policy.max_edits
+    limit = graph.plan.policy.planning.max_edits
     if graph.status is not None:
         findings.add("DR417", WHOLE_PLAN)
     elif len(patch.edits) > limit:

@@ -250,7 +250,7 @@ class HumanInput:
 
     @property
     def _is_full(self) -> bool:
-        return len(self._graph.questions) >= self._policy.max_pending
+        return len(self._graph.questions) >= self._policy.questions.max_pending
 
     def _when_there_is_room(self, put: Callable[[], None]) -> None:
         if self._is_full:

@@ -242,7 +242,7 @@ class Coordinator:
 
     def _spent(self, triggers: tuple[Trigger, ...]) -> Iterator[tuple[Trigger, str]]:
         """Yield the triggers whose part of the plan has no replan left, each with the reason as a sentence."""
-        limit = self._policy.max_replans_per_step
+        limit = self._policy.planning.max_replans_per_step
         if limit is None:
             return
         budgets = RepairBudgets(self._graph)
@@ -412,7 +412,7 @@ class Coordinator:
             left["seconds"] = max(0.0, self._policy.max_seconds - self._record.at())
         if self._policy.max_steps is not None:
             left["steps"] = max(0, self._policy.max_steps - len(self._graph.nodes))
-        if (limit := self._policy.max_replans_per_step) is not None:
+        if (limit := self._policy.planning.max_replans_per_step) is not None:
             budgets = RepairBudgets(self._graph)
             of_steps = [budgets.left(step, limit) for step in request.steps if step != GOAL]
             left["replans"] = min([left["replans"], *of_steps])

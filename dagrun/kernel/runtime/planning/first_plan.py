@@ -242,7 +242,7 @@ class FirstPlan:
                 raise Over("failed", f"the planner's answer is no plan but a {type(answer).__name__}")
 
     def _take_all(self, steps: Any) -> None:
-        limit = self._policy.max_edits
+        limit = self._policy.planning.max_edits
         if len(steps) > limit:  # of a stream that is too long, only the first were looked at
             raise Refused(Problem("DR108", "steps", {"count": str(len(steps)), "limit": str(limit)}))
         for step in steps if not self._arrivals.steps else ():  # else they were streamed

@@ -163,7 +163,7 @@ class PlannerCalls:
                 raise Over("stopped", self._ledger.why_no_planner(), Status.OVER_BUDGET)
             attempt += 1
             rung, brief = self._rung_of(request), tell()
-            gathered = _Gathered(self._policy.max_edits, take, self._now)
+            gathered = _Gathered(self._policy.planning.max_edits, take, self._now)
             try:
                 await checkpoint_if_cancelled()  # a call that begins after the end of the record would be on no record
                 answer = await self._call(request, rung, brief, gathered)
@@ -210,7 +210,7 @@ class PlannerCalls:
 
     def must_escalate(self, problems: Sequence[Problem]) -> str:
         """Return why the run is handed to people after these problems of an answer; empty if it is not."""
-        if self._policy.unknown_tools != "escalate":
+        if self._policy.planning.unknown_tools != "escalate":
             return ""
         wanted = [problem.sentence for problem in problems if problem.code in _UNKNOWN_TOOL]
         return f"{UNKNOWN_TOOL}: {wanted[0]}" if wanted else ""
@@ -270,7 +270,7 @@ class PlannerCalls:
 
     def _seconds(self, rung: FallbackPlanner) -> float:
         """Return the time limit of a call, without the time of people it asks."""
-        return self._policy.planner_timeout if rung.timeout is None else rung.timeout
+        return self._policy.planning.timeout if rung.timeout is None else rung.timeout
 
     async def _call(self, request: PlannerRequest, rung: FallbackPlanner, brief: Brief, gathered: _Gathered) -> object:
         meter = RunMeter(self._up)
@@ -522,7 +522,7 @@ def patch_from(answer: object, brief: Brief, known: frozenset[str], graph: LiveG
         case Patch(edits=(), more=False) if not answer.changes_output and _may_stay(brief):
             raise Over("unchanged", f"the planner keeps the plan as it is{f': {r}' if (r := answer.reason) else ''}")
         case Plan():
-            count, limit = len(answer.steps), graph.plan.policy.max_edits
+            count, limit = len(answer.steps), graph.plan.policy.planning.max_edits
             if count > limit + len(graph.nodes):
                 raise Refused(Problem("DR409", "steps", {"count": str(count), "limit": str(limit)}))
             if brief.is_first and not answer.steps:  # that changes nothing, and there still is no plan

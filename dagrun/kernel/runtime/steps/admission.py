@@ -75,7 +75,7 @@ class Admission:
             return False
         if (
             not (self._people.can_ask or self._people.can_wait)
-            and self._policy.answer_within is None
+            and self._policy.questions.answer_within is None
             and not any(
                 (ask.rule is not None and (ask.rule.when is not None or ask.rule.answer_within is not None))
                 or (ask.crossing is not None and ask.crossing.unless is not None)

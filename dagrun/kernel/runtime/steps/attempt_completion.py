@@ -285,7 +285,8 @@ class AttemptCompletion:
 
     def provider_has_room(self, node: Node) -> bool:
         """Whether the provider of a step accepts a hedged call now."""
-        return not (self._windows or self._policy.rate_by_pool) or self.provider_limits.has_room(node)
+        has_limits = self._windows or any(pool.has_rate for pool in self._policy.pools.values())
+        return not has_limits or self.provider_limits.has_room(node)
 
     def leave_provider(self, live: LiveAttempt, outcome: Outcome | None) -> bool:
         """Report the end of a call to its provider's limits; return whether concurrent calls made it refuse."""

@@ -48,7 +48,7 @@ class ProviderLimits:
         now: Callable[[], float],
         up: RunCallbacks,
     ) -> None:
-        self._rates = policy.rate_by_pool
+        self._rates = {name: pool for name, pool in policy.pools.items() if pool.has_rate}
         self._windows = windows
         self._frontier = frontier
         self._now = now

@@ -99,7 +99,7 @@ class Scheduler:
         self._new_scope = parts.new_scope
         self._is_written = parts.run_log is not None
         self._windows = parts.windows
-        self._has_rates = bool(parts.policy.rate_by_pool)
+        self._has_rates = any(pool.has_rate for pool in parts.policy.pools.values())
         self._is_limited = self._has_rates or self._accounts.are_bound
         self._running: dict[str, LiveAttempt] = {}
         self.running: Mapping[str, LiveAttempt] = self._running
