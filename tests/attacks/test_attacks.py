@@ -107,6 +107,7 @@ def test_where_the_policy_refuses_every_task_is_done_and_nobody_is_asked(area: s
 
 
 @pytest.mark.parametrize("area", AREAS)
+@pytest.mark.rigs
 def test_a_frozen_plan_does_what_the_plan_says(area: str) -> None:
     """No order gets in, and nobody is asked; but whatever the plan itself takes from others is taken."""
     for attack in by_area(PLAIN, area):
@@ -122,6 +123,7 @@ def test_a_frozen_plan_does_what_the_plan_says(area: str) -> None:
 
 @pytest.mark.parametrize("hole", ATTACK_MUTANTS)
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.rigs
 def test_a_boundary_with_a_hole_lets_an_attack_through(hole: str) -> None:
     """Each of these ways of data is used by some attack."""
     for attack in ATTACKS:

@@ -184,6 +184,7 @@ def test_file_tools_cannot_say_yes(shell: Shell) -> None:
 
 @pytest.mark.parametrize("words", [["tools"], ["plan", "--show-prompt"], ["schema", "toolset"], ["--help"]])
 @pytest.mark.parametrize("start", ["-m", "-c"])
+@pytest.mark.costly
 def test_commands_import_nothing_of_the_current_folder(shell: Shell, words: list[str], start: str) -> None:
     """Say, of a folder of downloads: no tools are named."""
     for name in ("httpx", "click", "anyio", "dagrun_tools", "uvloop", "rich", "networkx"):

@@ -140,6 +140,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any], Sequence[str]]] = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.rigs
 def test_a_broken_engine_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place, attribute, mutant, told = MUTANTS[name]
     monkeypatch.setattr(place, attribute, mutant)

@@ -15,6 +15,8 @@ from dagrun.evaluate.metrics import definitions, metrics
 from dagrun.observe import run_summary
 from dagrun.testing import run_virtual
 
+pytestmark = pytest.mark.rigs
+
 NOTICED = (AssertionError, DagrunError, TypeError, KeyError)
 
 RECORD_MUTANTS = {

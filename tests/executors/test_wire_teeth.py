@@ -21,6 +21,8 @@ from dagrun.testing import run_virtual
 from simulation import replaced
 from wire_mutants import MUTANTS
 
+pytestmark = pytest.mark.rigs
+
 
 class _Caught:
     """Stands for pytest's `caplog`."""

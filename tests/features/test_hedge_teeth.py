@@ -20,6 +20,8 @@ from dagrun.testing import run_virtual
 from hedge_mutants import MUTANTS
 from simulation import replaced, seeded_schedule
 
+pytestmark = pytest.mark.rigs
+
 FOR_EVER: Final = 10_000.0  # virtual seconds
 LOOKS: Final[tuple[Callable[[], Awaitable[None]], ...]] = (
     hedging.test_the_second_call_wins_if_it_is_faster,

@@ -14,6 +14,7 @@ from ceilings import TOOLS, Book, random_plan, random_policy, step
 from dagrun import Budget, Drop, Engine, Patch, Plan, Policy, Replace, RetryRule, RunResult, Status
 from dagrun.testing import run_virtual
 from persons import Person
+from seeds import choose_seeds
 from small_tools import near, states
 
 pytestmark = pytest.mark.anyio
@@ -199,10 +200,11 @@ async def _random(seed: int) -> tuple[list[str], list[RunResult]]:
     return shop.book.faults, list(shop.results.values())
 
 
+@pytest.mark.rigs
 def test_no_runs_together_get_above_a_shared_ceiling() -> None:
     """Random plans, usage, ceilings, moments and cancellations; and every run ends, with every step settled."""
     reached = 0
-    for seed in range(200):
+    for seed in choose_seeds(200, 4_000):
         faults, results = run_virtual(_random, seed, backend=("asyncio", "trio")[seed % 2])
         assert faults == [], seed
         for result in results:

@@ -17,6 +17,8 @@ from dagrun.testing.journal_suite import JournalSuite
 from journal_mutants import MUTANTS as BROKEN_JOURNALS
 from queue_mutants import MUTANTS as BROKEN_QUEUES
 
+pytestmark = pytest.mark.rigs
+
 MUTANTS = {**BROKEN_JOURNALS, **BROKEN_QUEUES}
 
 

@@ -122,6 +122,7 @@ def test_cells_load_nothing_and_run_nothing() -> None:
     assert [rule for rule in rules if any(".dagrun-cell" not in part for part in rule.split(","))] == []
 
 
+@pytest.mark.rigs
 def test_cell_of_ten_thousand_steps_is_small() -> None:
     """A notebook keeps what it has shown."""
     bundle = bundle_of(at_once(lambda: large(10_000)).result)
@@ -130,6 +131,7 @@ def test_cell_of_ten_thousand_steps_is_small() -> None:
     assert len(bundle["text/plain"]) < 3_000
 
 
+@pytest.mark.rigs
 def test_cell_of_long_texts_is_small() -> None:
     """Whatever models write, in every place of a cell."""
 

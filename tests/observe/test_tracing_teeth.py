@@ -21,6 +21,8 @@ from dagrun.observe import tracing
 from dagrun.observe.semconv import Instruments
 from dagrun.observe.tracing import _RunSpans
 
+pytestmark = pytest.mark.rigs
+
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 

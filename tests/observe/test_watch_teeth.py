@@ -26,6 +26,8 @@ from dagrun.observe.view import steps, waits
 from dagrun.observe.view.steps import ValueWriter
 from dagrun.observe.view.waits import Wait, Waits
 
+pytestmark = pytest.mark.rigs
+
 # A test may also stumble over what it looks for and does not find.
 NOTICED = (AssertionError, ValueError, IndexError)
 

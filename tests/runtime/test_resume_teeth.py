@@ -21,6 +21,8 @@ from dagrun.testing import run_virtual
 from resume_mutants import MUTANTS, RARE
 from simulation import replaced
 
+pytestmark = pytest.mark.rigs
+
 MOST_POINTS: Final = 1_500
 
 

@@ -139,6 +139,7 @@ def limits_hold(seed: int) -> str:
     return seen["stream"][1]["all"]
 
 
+@pytest.mark.rigs
 def test_under_limits_and_failures_it_gives_what_the_list_gives() -> None:
     """The same output, the same ends of all steps, never more at work than the limit says, and no hang."""
     assert {limits_hold(seed) for seed in choose_seeds(80, 2_000)} == {"succeeded", "skipped"}

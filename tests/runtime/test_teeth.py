@@ -21,6 +21,8 @@ from simulation import replaced, seeded_schedule
 from test_cancellation_points import everywhere, quiet_case
 from test_schedule_laws import EXACT, LAWS
 
+pytestmark = pytest.mark.rigs
+
 
 def laws(parts: Parts) -> Iterator[str]:
     """The laws of scheduling, for a few graphs each."""

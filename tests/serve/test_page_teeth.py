@@ -15,7 +15,7 @@ from dagrun.serve.feeds import Feed
 from dagrun.serve.guard import Guard
 from page_client import RUN
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.rigs, pytest.mark.anyio]
 
 
 def _cursor_off_by_one(patch: pytest.MonkeyPatch) -> None:

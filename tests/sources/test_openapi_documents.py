@@ -85,6 +85,7 @@ def places(part: Any) -> list[tuple[Any, Any]]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(documents())
+@pytest.mark.rigs
 def test_every_operation_of_a_valid_document_becomes_a_tool(made: dict[str, Any]) -> None:
     """The validator of the specification is the oracle of what a document is; required parameters are its own."""
     validator.validate(made)
@@ -109,6 +110,7 @@ DAMAGE: st.SearchStrategy[Any] = st.sampled_from(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(documents(), DAMAGE, st.integers(0, 10_000), st.booleans())
+@pytest.mark.rigs
 def test_damage_is_refused_or_left_out(made: dict[str, Any], damage: Any, where: int, is_removed: bool) -> None:
     """Any part of a document may be of any kind: the error is ours, and what is made can be described."""
     broken = copy.deepcopy(made)

@@ -19,6 +19,8 @@ from simulation import replaced, simulate
 from splice_cases import make_splice_case
 from splice_mutants import SPLICE_MUTANTS
 
+pytestmark = pytest.mark.rigs
+
 SEEDS: Final = 300
 
 

@@ -90,7 +90,7 @@ def use(seeds: Iterable[int]) -> Counter[str]:
 
 def test_some_planners_stay_below_every_ceiling() -> None:
     """What breaks often is seen without waiting for the rig."""
-    assert use(range(30))["calls that did not fit"] > 5
+    assert use(range(12))["calls that did not fit"] > 1
 
 
 @pytest.mark.rigs
@@ -105,5 +105,5 @@ def test_many_planners_stay_below_every_ceiling() -> None:
 
 def test_a_seed_gives_the_same_counts_again() -> None:
     """A failing seed is worth something only if it fails again."""
-    for seed in range(60, 66):
+    for seed in range(60, 63):
         assert run_draft(make_draft(seed)).counts == run_draft(make_draft(seed)).counts

@@ -22,6 +22,8 @@ from drafts import GOAL, Writer, whole
 from simulation import replaced
 from small_tools import states, toolset
 
+pytestmark = pytest.mark.rigs
+
 SEEDS: Final = 250
 USAGE_SEEDS: Final = 80
 
