@@ -67,6 +67,7 @@ def by_area(attacks: tuple[Attack, ...], area: str) -> list[Attack]:
 
 
 @pytest.mark.parametrize("area", AREAS)
+@pytest.mark.rigs
 def test_no_attack_succeeds_without_a_yes(area: str) -> None:
     """Each order was read and obeyed, and each run has ended."""
     for attack in by_area(ATTACKS, area):

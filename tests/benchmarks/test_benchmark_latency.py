@@ -159,6 +159,7 @@ def test_a_must_is_missed_above_it_only() -> None:
 
 
 @pytest.mark.real_time
+@pytest.mark.rigs
 def test_only_ratios_gate_and_every_aim_of_the_issue_is_shown() -> None:
     """The names are what `check.py` looks figures up by."""
     found = [

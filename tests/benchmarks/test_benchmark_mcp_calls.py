@@ -12,6 +12,7 @@ import mcp_calls
 
 
 @pytest.mark.real_time
+@pytest.mark.costly
 def test_it_measures_calls_of_a_server() -> None:
     figures = anyio.run(mcp_calls.measure, 1)
 

@@ -113,6 +113,7 @@ def test_on_a_virtual_clock_dagrun_takes_the_critical_path() -> None:
 # What is told ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rigs
 def test_the_cost_is_told_for_each_size() -> None:
     """With what building and running took, and the ratio of both to x."""
     task = {"shape": "random3", "sizes": [5, 20], "rounds": 2, "seconds": 600}

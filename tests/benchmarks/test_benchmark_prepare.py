@@ -63,6 +63,7 @@ def _fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.mark.usefixtures("_fonts")
 @pytest.mark.parametrize(("ratio", "micro", "code"), [(0.7, 70.0, 0), (0.9, 70.0, 1), (0.7, 170.0, 1)])
+@pytest.mark.rigs
 def test_a_missed_must_is_the_exit_code_and_the_results_are_kept(
     ratio: float, micro: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

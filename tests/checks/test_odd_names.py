@@ -159,6 +159,7 @@ async def play(planner: Any, plan: Plan | None = None) -> str:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.rigs
 async def test_a_patch_and_a_streamed_step_with_an_odd_text_are_taken_or_refused(name: str) -> None:
     """And no run ends with the error of a check."""
     waits = Step(id="b", tool="make", depends_on=["boom"])

@@ -96,6 +96,7 @@ def test_a_suspended_run_can_be_resumed(shell: Shell) -> None:
         (("stop", "one", "nap", "--suspend"), "--suspend is for a whole run"),
     ],
 )
+@pytest.mark.costly
 def test_what_is_not_there_is_refused(shell: Shell, args: tuple[str, ...], said: str) -> None:
     with at_work(shell) as process:
         refused = shell(*args)

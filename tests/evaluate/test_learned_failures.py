@@ -61,6 +61,7 @@ async def test_rates_are_those_of_the_metrics_and_kinds_those_of_the_failures() 
     assert await dagrun.failure_rates(journal=runs.journal, until=0.0) == {}
 
 
+@pytest.mark.rigs
 async def test_tools_without_a_rule_of_their_own_fail_as_recorded() -> None:
     learned = {
         "flaky": FailureModel(0.2, "refused", (("bug", 0.1),), calls=340),

@@ -218,6 +218,7 @@ def test_a_tool_that_has_much_to_do_at_one_instant_does_not_spin(tmp_path: Path)
     assert run_case(ready).misses == []
 
 
+@pytest.mark.rigs
 def test_a_tool_that_spins_ends_its_case(tmp_path: Path) -> None:
     steps = [{"id": "turn", "tool": "turn", "args": {"n": 1}}]
     (miss,) = spinning(tmp_path, plan={"steps": steps}, world={}, real=["turn"])

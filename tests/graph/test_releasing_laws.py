@@ -32,6 +32,8 @@ from releasing_plays import TEXT, folded, gives, play, reads, released, trigger
 from seeds import NIGHT, choose_seeds
 from simulation import replaced
 
+pytestmark = pytest.mark.rigs
+
 # What a hundred seeds must exercise at least; about half of what they do. Below that the fuzzer has gone blind.
 LEAST: Final = {"compared": 60, "released": 150}
 

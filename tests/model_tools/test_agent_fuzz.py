@@ -15,7 +15,7 @@ from dagrun import agent_tool
 from dagrun.extend import Reply, Request, Usage
 from seeds import choose_seeds
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.rigs, pytest.mark.anyio]
 
 VALUES: Final = (
     "null", "0", "-1e999", "NaN", "1" * 5_000, '"\\ud800"', '"${find}"', "{}", "[]", "[" * 300 + "]" * 300, "true",

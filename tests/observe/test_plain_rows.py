@@ -86,6 +86,7 @@ def followed(seed: int) -> Counter[str]:
     return told
 
 
+@pytest.mark.rigs
 def test_rows_say_what_whole_steps_say() -> None:
     """Splices, questions, elements, drafts, retries, hedges, suspensions: whatever a row leaves out is as it was."""
     told = sum((followed(seed) for seed in SEEDS), Counter[str]())

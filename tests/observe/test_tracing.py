@@ -533,6 +533,7 @@ async def test_resumed_and_retried_runs_link_to_the_last_trace() -> None:
 
 
 @pytest.mark.real_time
+@pytest.mark.costly
 def test_a_run_without_traces_loads_nothing_of_them() -> None:
     code = (
         "import sys, dagrun\n"

@@ -17,6 +17,8 @@ from goals import GOALS, WORLD, Goal
 from model_answers import DAMAGES
 from scripted_model import Said, ScriptedModel
 
+pytestmark = pytest.mark.rigs
+
 NO = {"refusal": "no more"}
 POLICY = Policy(planning=PlanningRule(max_calls=6), max_seconds=600)
 

@@ -117,6 +117,7 @@ async def test_no_plan_and_no_input_sends_a_planner_elsewhere() -> None:
     assert evil.calls == []
 
 
+@pytest.mark.costly
 def test_the_planners_load_no_library_before_one_is_made() -> None:
     """The import of a planner is cheap: the libraries take one and two seconds."""
     names = "ModelPlanner, StepwisePlanner, EnsemblePlanner, OpenAIPlanner, AnthropicPlanner"

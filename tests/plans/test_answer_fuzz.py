@@ -15,6 +15,8 @@ from dagrun.planners.answers.model_answers import NextStepAnswer, read_answer, r
 from judged_answers import LIMITS, MUTANTS, broken_rules, end_of, make_reader, read
 from model_answers import FORMS, random_answer
 
+pytestmark = pytest.mark.rigs
+
 
 def play(seeds: Iterable[int]) -> Counter[str]:
     """Read the answers of *seeds* in every way, and count the results."""

@@ -13,6 +13,8 @@ from fuzz import AROUND, Report, run_case
 from random_cases import Case, make_case
 from seeds import choose_seeds
 
+pytestmark = pytest.mark.rigs
+
 
 def quiet_case(seed: int) -> Case:
     """The case of *seed* without the trouble that it has of its own."""

@@ -18,6 +18,8 @@ from crash_cases import make_case
 from crashing import crash_everywhere
 from seeds import NIGHT, ONE_SEED, choose_seeds
 
+pytestmark = pytest.mark.rigs
+
 # What a thousand crashes must hit at least; about a third of what they do. Below that the rig has gone blind.
 LEAST: Final = {
     "record": 300,

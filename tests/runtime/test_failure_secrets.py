@@ -215,6 +215,7 @@ def parts_of(secret: str) -> list[str]:
 
 
 @pytest.mark.real_time
+@pytest.mark.rigs
 async def test_no_part_of_a_secret_is_in_any_text_about_a_failure() -> None:
     for seed in range(SEEDS):
         scene = Scene(seed)

@@ -20,6 +20,8 @@ from random_cases import make_case
 from seeds import ONE_SEED, choose_seeds
 from simulation import simulate
 
+pytestmark = pytest.mark.rigs
+
 # What a hundred seeds must exercise at least; about a third of what they do. Below that the fuzzer has gone blind.
 LEAST: Final = {
     "attempts": 250,

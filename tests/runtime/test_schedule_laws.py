@@ -14,6 +14,8 @@ from graphs import Graph, list_schedule, make_graph, makespan_bounds, other_work
 from schedules import BACKENDS, bad_choices, schedule
 from seeds import choose_seeds
 
+pytestmark = pytest.mark.rigs
+
 EXACT: Final = 1e-6
 
 Law = Callable[[int, str], None]

@@ -20,6 +20,8 @@ from simulation import replaced
 from turn_mutants import MUTANTS
 from turns import WAYS, stop_everywhere
 
+pytestmark = pytest.mark.rigs
+
 BACKENDS: Final = ("asyncio", "trio")
 
 

@@ -23,6 +23,8 @@ from dagrun.kernel.runtime.steps.live_stream import LiveStream
 from dagrun.testing import run_virtual
 from seeds import choose_seeds
 
+pytestmark = pytest.mark.rigs
+
 ONCE: Final = dagrun.RetryRule(max_attempts=1)
 GRID: Final = 0.25
 

@@ -841,6 +841,7 @@ def test_a_reader_may_type_before_the_first_news(scene: Shell, browser: Browser)
 # The command ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_a_port_that_is_taken_is_said(scene: Shell) -> None:
     """Without ``--port``, the next one is taken; with it, that is a mistake."""
     with serving(scene) as (_, address):
@@ -852,6 +853,7 @@ def test_a_port_that_is_taken_is_said(scene: Shell) -> None:
         assert refused.code == 2
 
 
+@pytest.mark.costly
 def test_other_machines_need_a_name(scene: Shell) -> None:
     """S1: and are told that there is no TLS."""
     refused = finished(scene, "serve", "--host", "0.0.0.0", "--port", "0")
@@ -864,6 +866,7 @@ def test_other_machines_need_a_name(scene: Shell) -> None:
         assert process.wait(timeout=SECONDS / 1000) == 0
 
 
+@pytest.mark.costly
 def test_options_of_the_page_need_the_page(scene: Shell) -> None:
     for option in (("--linger",), ("--port", "0"), ("--open",)):
         refused = finished(scene, "run", scene.plan(SLOW), "-t", "page_tools", *option)

@@ -18,6 +18,8 @@ from hedge_tools import known
 from schedules import BACKENDS
 from seeds import choose_seeds
 
+pytestmark = pytest.mark.rigs
+
 TOKENS: Final = 7  # that each call reports, as soon as it begins
 
 

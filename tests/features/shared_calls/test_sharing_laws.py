@@ -18,6 +18,8 @@ from graphs import Graph, make_graph
 from schedules import BACKENDS
 from seeds import choose_seeds
 
+pytestmark = pytest.mark.rigs
+
 KEYS: Final = 5  # different calls
 
 

@@ -16,7 +16,7 @@ from frozen_mutants import FROZEN_MUTANTS
 from frozen_rig import play
 from simulation import replaced
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.rigs, pytest.mark.usefixtures("quiet")]
 
 QUICK: Final = 60
 SEEDS: Final = 1500

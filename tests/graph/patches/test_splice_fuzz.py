@@ -13,6 +13,8 @@ from seeds import NIGHT, ONE_SEED, choose_seeds
 from splice_cases import make_splice_case
 from splice_faults import FAULTS, WHOLE
 
+pytestmark = pytest.mark.rigs
+
 # What a hundred seeds must exercise at least; about half of what they do. Below that the fuzzer has gone blind.
 LEAST: Final = {
     "spliced by the host": 200,

@@ -300,6 +300,7 @@ def test_every_fault_is_named_in_the_order_of_the_edits(played: Played) -> None:
     ]
 
 
+@pytest.mark.rigs
 def test_a_hundred_thousand_edits_are_one_problem(played: Played) -> None:
     """Nobody looks at them one by one."""
     edits = [Drop(id=f"x{number}") for number in range(100_000)]

@@ -169,6 +169,7 @@ MUTANTS: Final[Mapping[str, Parts]] = {
 }
 
 
+@pytest.mark.rigs
 def test_every_mutant_of_splitting_is_caught() -> None:
     """A split that forgets a rule cannot come back unnoticed."""
     assert not survivors([laws], MUTANTS)

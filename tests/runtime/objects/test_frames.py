@@ -254,6 +254,7 @@ def test_arrays_of_a_type_are_arrays() -> None:
     assert half.arguments.objects == {"values"}
 
 
+@pytest.mark.costly
 def test_no_library_of_frames_is_imported_for_a_run_without_them() -> None:
     """They take a second to load."""
     code = """

@@ -40,6 +40,7 @@ async def whole_run() -> list[bytes]:
 
 
 @pytest.mark.real_time
+@pytest.mark.rigs
 async def test_a_run_is_resumed_after_every_record() -> None:
     """The answer is that of a run without a crash; no element is sent twice, unless nobody knows of the first time."""
     texts = await whole_run()

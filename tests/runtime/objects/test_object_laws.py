@@ -21,6 +21,8 @@ from dagrun.kernel.runtime.record import recorder
 from objects import CANARY, Thing, Workshop, texts_of
 from simulation import replaced
 
+pytestmark = pytest.mark.rigs
+
 # For each step: the steps before it that it reads, and whether it returns an object or data.
 Shape = Sequence[tuple[frozenset[int], bool]]
 

@@ -12,6 +12,8 @@ from flow_mutants import FLOW_MUTANTS
 from seeds import ONE_SEED, choose_seeds
 from shadow import play
 
+pytestmark = pytest.mark.rigs
+
 # What a hundred seeds must exercise at least; about half of what they do. Below that the rig has gone blind.
 LEAST: Final = {"labels": 200, "calls": 90, "splices": 50, "asked": 35, "tainted calls": 10, "resumed": 5, "split": 1}
 

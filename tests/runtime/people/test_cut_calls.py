@@ -13,6 +13,8 @@ from catching import Parts, first_catch
 from cut_calls import EARLY_MUTANTS, FATES, WAYS, run_cut_calls
 from seeds import ONE_SEED, choose_seeds
 
+pytestmark = pytest.mark.rigs
+
 # What a hundred seeds must exercise at least; about half of what they do. Below that the rig has gone blind.
 LEAST: Final = {
     **dict.fromkeys(WAYS, 5.0),

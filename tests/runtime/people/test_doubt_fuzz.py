@@ -14,6 +14,8 @@ from doubt_mutants import DOUBT_MUTANTS
 from doubt_rig import WAYS, run_doubts
 from seeds import ONE_SEED, choose_seeds
 
+pytestmark = pytest.mark.rigs
+
 # What a hundred seeds must exercise at least; about half of what they do. Below that the rig has gone blind.
 LEAST: Final = {
     **dict.fromkeys(WAYS, 10.0),

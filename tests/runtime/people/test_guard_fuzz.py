@@ -20,6 +20,8 @@ from guard_targets import GUARDS
 from seeds import ONE_SEED, choose_seeds
 from simulation import replaced, simulate
 
+pytestmark = pytest.mark.rigs
+
 STRIDE: Final = 9  # has no factor in common with the numbers of ways, guards and attacks: neighbours differ in all
 
 # What a hundred seeds must exercise at least; about half of what they do. Below that the rig has gone blind.

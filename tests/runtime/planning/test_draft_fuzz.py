@@ -13,6 +13,8 @@ from draft_players import WATCHED, run_draft
 from draft_usage import run_usage
 from seeds import NIGHT, ONE_SEED, choose_seeds
 
+pytestmark = pytest.mark.rigs
+
 # What a hundred seeds must exercise at least; about half of what they do. Below that the fuzzer has gone blind.
 LEAST: Final[dict[str, float]] = {
     "draft applied": 20,
