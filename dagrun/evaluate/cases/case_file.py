@@ -12,7 +12,6 @@ from pydantic_core import ErrorDetails
 
 from dagrun.errors import CasesRefused, PlanRefused, shorten
 from dagrun.evaluate.cases.failures import FAILURE_NAMES, is_failure
-from dagrun.kernel.model.critic import Result
 from dagrun.kernel.model.outcome import State
 from dagrun.kernel.model.question import Asked, Choice
 from dagrun.kernel.model.reference import path_text
@@ -45,24 +44,6 @@ def _failure(value: Any) -> Any:
     return value
 
 
-class Review(_Part):
-    """A critic's scripted verdict on the value of a call.
-
-    Attributes:
-        critic: The name of the critic.
-        result: ``pass``, ``fail``, ``surprising`` or ``contradictory``.
-        reason: The reason, in a sentence.
-        confidence: How sure one can be of the value, from 0 to 1.
-        takes: Seconds until it says so; ``forever`` for a critic that never says anything.
-    """
-
-    critic: Text
-    result: Result
-    reason: str = ""
-    confidence: Annotated[float, Field(ge=0, le=1)] | None = None
-    takes: Seconds | Literal["forever"] = 0.0
-
-
 class Act(_Part):
     """One scripted response of a stub.
 
@@ -78,7 +59,6 @@ class Act(_Part):
         tokens: The tokens that it reports; left out, it reports none, and may be charged with all that it may use.
         cost: The cost that it reports.
         confidence: How sure it is of the value, from 0 to 1.
-        reviews: What critics say of the value.
     """
 
     when: dict[str, Any] | None = None
@@ -90,7 +70,6 @@ class Act(_Part):
     tokens: Count | None = None
     cost: Seconds | None = None
     confidence: Annotated[float, Field(ge=0, le=1)] | None = None
-    reviews: list[Review] = []
 
     @model_validator(mode="after")
     def _one_end(self) -> Act:
@@ -189,37 +168,23 @@ class PlannerReply(_Part):
         return self
 
 
-class ReconcileReply(_Part):
-    """The scripted result of ``reconcile`` for a call with an unresolved effect.
+class Effective(_Part):
+    """What ``reconcile`` says about a call that took effect.
 
     Attributes:
-        step: The reply is only for calls of this step.
-        takes: Seconds until it says so; ``forever`` if it never does.
-        applied: The call took effect, and this is what it returned.
-        not_applied: It did not take effect.
-        unknown: That cannot be found out.
+        applied: What the call returned.
     """
 
-    step: str | None = None
-    takes: Seconds | Literal["forever"] = 0.0
-    applied: Any = None
-    not_applied: bool = False
-    unknown: bool = False
-
-    @model_validator(mode="after")
-    def _one_reply(self) -> ReconcileReply:
-        said = ["applied" in self.model_fields_set, self.not_applied, self.unknown].count(True)
-        if said != (self.takes != FOREVER):
-            raise ValueError("an unresolved call is one of applied, not_applied and unknown, or takes forever")
-        return self
-
-
-def _reconciled(value: Any) -> Any:
-    return [{"not_applied": True} if one is False else one for one in _listed(value)]
+    applied: Any
 
 
 Reconciliations: TypeAlias = dict[
-    Name, Annotated[list[ReconcileReply], Field(min_length=1), BeforeValidator(_reconciled, json_schema_input_type=Any)]
+    Name,
+    Annotated[
+        list[Effective | Literal[False]],
+        Field(min_length=1),
+        BeforeValidator(_listed, json_schema_input_type=Any),
+    ],
 ]
 
 
@@ -316,9 +281,8 @@ class _CaseDefaults(_Part):
         compose: What composes the answer of the run from its results, as its last step: an act, a list of acts, or the
             answer that it writes. Without it, nothing does.
         real: Tools that are called for real.
-        reconcile: What ``reconcile`` of a tool says about calls in doubt: false, or a `ReconcileReply`, such as
-            ``{applied: value}``; or a list of these, one a question, of which the last goes on; those that name the
-            step of a question go first.
+        reconcile: What ``reconcile`` of a tool says about calls in doubt: ``{applied: value}``, or false for one
+            that took no effect; or a list of these, one a question, of which the last goes on.
         people: What people answer, by step, tool, kind of question, or ``*``: a reply, or a list, one a question; the
             last goes on. Without it, nobody is there.
         secrets: The names of secrets that the plan may name; their values are made up.

@@ -8,21 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import anyio
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from dagrun.errors import ToolError, ValueRefused, shorten
-from dagrun.evaluate.cases.case_file import FOREVER, Act, Case, ReconcileReply, Review
+from dagrun.evaluate.cases.case_file import FOREVER, Act, Case, Effective
 from dagrun.evaluate.cases.failures import WRONG_TYPE, failure_of
 from dagrun.evaluate.cases.matching import differences, fits, shown
-from dagrun.kernel.model.critic import Verdict
 from dagrun.kernel.model.effect import Applied
 from dagrun.kernel.model.executor import CallFailed
-from dagrun.kernel.model.outcome import Outcome
-from dagrun.kernel.model.plan import Step
 from dagrun.kernel.model.signature import explain
 from dagrun.kernel.model.tool import make_tool
 from dagrun.kernel.model.tool_context import ToolContext
@@ -44,10 +41,8 @@ class StandInCall:
         started: Its begin, on the clock of the loop.
         number: The number of the call among those of the tool, from 1.
         ended: Its end; `None` while it runs, or if it was stopped.
-        value: What it returned.
         failure: The exception that it raised.
         has_returned: Whether it returned.
-        act: What the stand-in does in it; `None` of a real tool.
     """
 
     tool: AnyTool
@@ -58,10 +53,8 @@ class StandInCall:
     started: float
     number: int
     ended: float | None = None
-    value: Any = None
     failure: BaseException | None = None
     has_returned: bool = False
-    act: Act | None = None
 
     @property
     def may_have_applied(self) -> bool:
@@ -168,13 +161,13 @@ class CaseWorld:
     tools: Toolbox
     scripts: Mapping[str, Script]
     real: Collection[str] = ()
-    reconcile: Mapping[str, Sequence[ReconcileReply]] = field(default_factory=dict)
+    reconcile: Mapping[str, Sequence[Effective | Literal[False]]] = field(default_factory=dict)
     is_virtual: bool = True
     bend: Bend | None = None
     calls: list[StandInCall] = field(default_factory=list)
     strange: list[str] = field(default_factory=list)
     _counts: Counter[str] = field(default_factory=Counter)
-    _reconciliations: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+    _reconciliations: Counter[str] = field(default_factory=Counter)
 
     def toolbox(self) -> Toolbox:
         """Return the tools of the trial."""
@@ -216,7 +209,6 @@ class CaseWorld:
             raise call.failure
         if self.bend is not None:
             act = self.bend(call, act)
-        call.act = act
         await _time_of(act)
         call.ended = anyio.current_time()
         return _end(call, act, context)
@@ -236,22 +228,13 @@ class CaseWorld:
             call.ended, call.failure = anyio.current_time(), error
             raise
         call.ended, call.has_returned = anyio.current_time(), True
-        call.value = to_jsonable_python(value, fallback=str, by_alias=False)
         return value
 
     async def _reconciled(self, tool: str, key: str) -> Any:
-        step = next((call.step for call in reversed(self.calls) if call.key == key), "")
-        own = [reply for reply in self.reconcile[tool] if reply.step == step]
-        series = own or [reply for reply in self.reconcile[tool] if reply.step is None]
-        if not series:
-            return None
-        asked = (tool, step if own else None)
-        reply = series[min(self._reconciliations[asked], len(series) - 1)]
-        self._reconciliations[asked] += 1
-        if reply.takes == FOREVER:
-            await anyio.sleep_forever()
-        await anyio.sleep(float(reply.takes))
-        return None if reply.unknown else False if reply.not_applied else Applied(reply.applied)
+        replies = self.reconcile[tool]
+        reply = replies[min(self._reconciliations[tool], len(replies) - 1)]
+        self._reconciliations[tool] += 1
+        return Applied(reply.applied) if isinstance(reply, Effective) else False
 
 
 def stub_of(tool: AnyTool, function: Callable[..., Any], inner: Callable[[AnyTool], AnyTool]) -> AnyTool:
@@ -284,43 +267,12 @@ def plain_arguments(tool: AnyTool, arguments: Mapping[str, Any]) -> dict[str, An
     return plain
 
 
-class PlayedCritic:
-    """Returns the verdict scripted for the call that produced the value; passes any other value.
-
-    Args:
-        name: The name of the critic.
-        world: Where the acts are played.
-    """
-
-    def __init__(self, name: str, world: CaseWorld) -> None:
-        self.name = name
-        self._world = world
-        self._seen: set[int] = set()
-
-    def applies_to(self, step: Step) -> bool:
-        """Judge every step."""
-        return True
-
-    async def review(self, step: Step, outcome: Outcome) -> Verdict:
-        """Return the scripted verdict; see `Critic`."""
-        for call in self._world.calls:
-            is_it = call.has_returned and call.step.partition("[")[0] == step.id and id(call) not in self._seen
-            if is_it and call.act is not None and call.value == outcome.output:
-                self._seen.add(id(call))
-                said = next((review for review in call.act.reviews if review.critic == self.name), None)
-                if said is not None:
-                    await _time_of(said)
-                    return Verdict(said.result, reason=said.reason, confidence=said.confidence)
-                break
-        return Verdict("pass")
-
-
-async def _time_of(act: Act | Review) -> None:
+async def _time_of(act: Act) -> None:
     if act.takes == FOREVER:
         try:
             await anyio.sleep_forever()
         except anyio.get_cancelled_exc_class():
-            if isinstance(act, Review) or act.raises is None:
+            if act.raises is None:
                 raise  # else it says what has come of it, as it was told to stop
     elif act.takes:
         await anyio.sleep(float(act.takes))
@@ -339,7 +291,7 @@ def _end(call: StandInCall, act: Act, context: ToolContext[Any]) -> Any:
     if act.raises is not None:
         call.failure = failure_of(act.raises)
         raise call.failure
-    call.has_returned, call.value = True, act.returns
+    call.has_returned = True
     return call.tool.output.typed(act.returns)
 
 

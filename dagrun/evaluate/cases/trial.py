@@ -15,7 +15,7 @@ from dagrun.api.checking import AnyPlan
 from dagrun.api.engine import Engine
 from dagrun.errors import DagrunError, PlanRefused, join_lines
 from dagrun.evaluate.cases.case_file import FOREVER, Case, PersonReply
-from dagrun.evaluate.cases.stand_in_world import CaseWorld, PlayedCritic
+from dagrun.evaluate.cases.stand_in_world import CaseWorld
 from dagrun.evaluate.plan_shape import first_plan
 from dagrun.kernel.graph.budget import Budget
 from dagrun.kernel.model.critic import Critic
@@ -142,13 +142,11 @@ class TrialSettings:
     def options(self, world: CaseWorld) -> dict[str, Any]:
         """Return the options of a trial in a world."""
         case = self.case
-        acts = (act for acts in (*case.world.values(), case.compose) for act in acts)
-        played = dict.fromkeys(review.critic for act in acts for review in act.reviews)
         found: dict[str, Any] = {
             "goal": case.goal,
             "policy": self.policy,
             "inputs": case.inputs,
-            "critics": [*self.critics, *(PlayedCritic(name, world) for name in played)],
+            "critics": self.critics,
             "planner": self.make_planner(world),
             "compose": world.composer(),
         }

@@ -18,7 +18,7 @@ from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases, on
 from dagrun.evaluate.cases.trial import CaseRun
 from dagrun.evaluate.comparison.comparison import VariantComparison
 from dagrun.evaluate.comparison.differences import Sample
-from dagrun.evaluate.comparison.drift import repeated_calls, unused_calls, what_must_be_there
+from dagrun.evaluate.comparison.drift import unused_calls, what_must_be_there
 from dagrun.evaluate.comparison.variants import RunVariant, left_of
 from dagrun.kernel.graph.budget import Budget
 from dagrun.kernel.graph.ledger import Ledger, ModelCall, Reservation
@@ -317,7 +317,6 @@ async def _sample(name: str, way: RunVariant, ready: ReadyCase, trial: CaseRun, 
     if is_early:
         is_early = bool(unmet_by(what_must_be_there(expected), trial, objection))
     tokens, cost = _used(trial)
-    is_agent = way.agent is not None
     return Sample(
         way=name,
         case=ready.id,
@@ -329,8 +328,7 @@ async def _sample(name: str, way: RunVariant, ready: ReadyCase, trial: CaseRun, 
         cost=cost,
         planner_calls=trial.planner_calls,
         calls=len(trial.world.calls),
-        idle=0 if is_agent else unused_calls(ready.case, trial),
-        repeated=repeated_calls(trial, is_agent=is_agent),
+        idle=0 if way.agent is not None else unused_calls(ready.case, trial),
         stopped_early=is_early,
         misses=tuple(misses),
     )

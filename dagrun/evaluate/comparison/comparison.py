@@ -25,7 +25,7 @@ class VariantFigures:
         runs: Its runs.
         shares: Runs that succeeded, and runs with each kind of drift.
         seconds: The median time of the runs that succeeded; `None` if none did.
-        means: Tokens, planner calls, tool calls, idle and repeated calls, in the mean of all runs.
+        means: Tokens, planner calls, tool calls, idle calls, in the mean of all runs.
         cost_per_success: The cost of all runs for each that succeeded; `None` if it is not known, or none did.
         has_cost: Whether the cost of all runs is known.
     """
@@ -105,7 +105,7 @@ class VariantComparison:
         costs = [run.cost for run in runs]
         known = [cost for cost in costs if cost is not None]
         has_cost = len(known) == len(costs)
-        names = ("tokens", "planner_calls", "calls", "idle", "repeated")
+        names = ("tokens", "planner_calls", "calls", "idle")
         return VariantFigures(
             len(runs),
             {name: PassRate(sum(map(holds, runs)), len(runs)) for name, holds in SHARES.items()},

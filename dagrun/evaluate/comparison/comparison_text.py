@@ -76,7 +76,6 @@ def _figures(comparison: VariantComparison) -> tuple[list[str], list[list[str]]]
         ["planner calls a run", *(f"{one.means['planner_calls']:.1f}" for one in found)],
         ["tool calls a run", *(f"{one.means['calls']:.1f}" for one in found)],
         ["runs with idle calls", *(rate_text(one.shares["idle"]) for one in found)],
-        ["runs that repeat calls", *(rate_text(one.shares["repeated"]) for one in found)],
         ["early stops", *(rate_text(one.shares["early_stops"]) for one in found)],
     ]
     return ["", *(shorten(way, MOST_SHOWN) for way in comparison.ways)], rows

@@ -30,7 +30,6 @@ class Sample:
         planner_calls: How often a planner was called.
         calls: How often tools were called.
         idle: How many of these calls succeeded in steps that nothing uses; 0 for an agent, which has no steps.
-        repeated: How many were made again, though they had succeeded and nothing had changed.
         stopped_early: Whether the run says that it succeeded, and something that is expected is not there.
         misses: What was not as expected, a line each.
     """
@@ -46,7 +45,6 @@ class Sample:
     planner_calls: int
     calls: int
     idle: int
-    repeated: int
     stopped_early: bool
     misses: tuple[str, ...] = ()
 
@@ -57,7 +55,6 @@ Pair: TypeAlias = tuple[Sample, Sample]
 SHARES: Final[Mapping[str, Callable[[Sample], bool]]] = {
     "success": lambda run: run.passed,
     "idle": lambda run: run.idle > 0,
-    "repeated": lambda run: run.repeated > 0,
     "early_stops": lambda run: run.stopped_early,
 }
 
@@ -192,7 +189,6 @@ _TOLD: Final = {
     "seconds": ("is faster", "is slower"),
     "tokens": ("uses fewer tokens", "uses more tokens"),
     "cost": ("costs less", "costs more"),
-    "repeated": ("repeats calls in fewer runs", "repeats calls in more runs"),
     "early_stops": ("stops early in fewer runs", "stops early in more runs"),
 }
 

@@ -1,16 +1,13 @@
-"""Drift: steps that nothing uses, calls that are made again, and runs that stop before the goal is reached."""
+"""Drift: steps that nothing uses, and runs that stop before the goal is reached."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from math import inf
 from typing import Any
 
 from dagrun.evaluate.cases.case_file import CallExpectation, Case, Expectation
 from dagrun.evaluate.cases.trial import CaseRun
-from dagrun.kernel.model.event import AttemptEnded, DraftEnded, Reviewed, Spliced
-from dagrun.kernel.model.outcome import State
+from dagrun.kernel.model.event import AttemptEnded, DraftEnded, Spliced
 from dagrun.kernel.model.reference import compile_template
 from dagrun.kernel.runtime.result import RunResult
 
@@ -70,32 +67,6 @@ def _before_the_last_change(trial: CaseRun) -> Iterator[str]:
 def _outer(step: str) -> str:
     """Return the id of a step, or of the for_each that an element belongs to."""
     return step.partition("[")[0]
-
-
-def repeated_calls(trial: CaseRun, *, is_agent: bool) -> int:
-    """Return how many calls had been made before, with success and equal arguments.
-
-    A look after a change is none: a call without an effect that is made again after one with an effect.
-
-    Args:
-        trial: A run, which is over.
-        is_agent: Whether one agent has made the calls, in place of steps.
-    """
-    ends = (event for event in trial.events if isinstance(event, AttemptEnded | Reviewed) and not is_agent)
-    failed = {(event.step, event.attempt) for event in ends if event.outcome.state is not State.SUCCEEDED}
-    known: dict[str, float] = {}  # the end of the last success, by call
-    looks: set[str] = set()  # of these, the calls without an effect: after a change they may give something else
-    count = 0
-    for call in trial.world.calls:
-        key = json.dumps([call.tool.name, call.arguments], sort_keys=True, default=str)
-        count += known.get(key, inf) <= call.started
-        if call.tool.effect.is_free:
-            looks.add(key)
-        else:
-            known = {one: ended for one, ended in known.items() if one not in looks or ended > call.started}
-        if call.has_returned and call.ended is not None and (call.step, call.attempt) not in failed:
-            known[key] = call.ended
-    return count
 
 
 def what_must_be_there(expected: Expectation) -> Expectation:

@@ -118,8 +118,6 @@ def compare(*, paths: tuple[str, ...], **flags: Any) -> int:
       idle calls   calls that succeeded, in steps that nothing uses: neither the
                    answer, nor a step that is used, nor the case; they have no
                    effect, and no planner has decided anything after them
-      repeats      calls with a tool and arguments that have succeeded before,
-                   while nothing was changed in between
       early stops  the run says succeeded, and the answer, a step or a call that
                    is expected is not there
 
