@@ -145,7 +145,7 @@ def test_two_models_are_told_apart(shell: Shell, asked: FakeModelServer) -> None
 
     assert ended.code == 0
     assert "slow against quick: it is slower, by " in ended.out
-    assert "success                 9/9 (70-100 %)  9/9 (70-100 %)" in ended.out
+    assert "success               9/9 (70-100 %)  9/9 (70-100 %)" in ended.out
 
 
 def test_without_a_file_a_loop_is_compared_with_a_plan(shell: Shell, asked: FakeModelServer) -> None:

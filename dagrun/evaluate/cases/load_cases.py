@@ -18,9 +18,8 @@ from dagrun.errors import CasesRefused, ContractError, PlanRefused
 from dagrun.evaluate.cases.case_file import Case, CaseFile, read_file
 from dagrun.evaluate.cases.expectations import AnswerJudge
 from dagrun.evaluate.cases.figures import unknown_figures
-from dagrun.evaluate.cases.planner_replies import PlayedPlanner
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, must_fit, scripts_of, unknown_arguments
-from dagrun.evaluate.cases.trial import TrialSettings
+from dagrun.evaluate.cases.trial import PlayedPlanner, TrialSettings
 from dagrun.kernel.model.effect import Effect
 from dagrun.kernel.model.plan import Plan
 from dagrun.kernel.model.planner import Planner, must_be_planner
