@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from dagrun import events
 from dagrun.api.replaying import Replayed
 from dagrun.errors import first_lines, shorten
+from dagrun.events import AttemptEnded, Event, Hedged, HedgeEnded, ModelCharged, PlannerCalled, Reviewed
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.plan_history import PlanDiff, PlanHistory
-from dagrun.kernel.model import event as events
-from dagrun.kernel.model.event import AttemptEnded, Event, Hedged, HedgeEnded, ModelCharged, PlannerCalled, Reviewed
 from dagrun.kernel.model.outcome import Attempt, Decision, Failure, Outcome, Recovery
 from dagrun.kernel.model.question import Answer
 from dagrun.kernel.model.usage import ModelUse

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from dagrun import events
 from dagrun.errors import shorten
-from dagrun.kernel.model import event as events
 from dagrun.kernel.model.outcome import Recovery, State, Status
 from dagrun.kernel.model.usage import ModelUse
 from dagrun.kernel.runtime.result import RunResult

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagrun.errors import JournalDamaged, shorten
 
 if TYPE_CHECKING:
-    from dagrun.kernel.model.event import Event
+    from dagrun.events import Event
     from dagrun.kernel.model.journal import Line
 
 Json = Mapping[str, Any]

@@ -26,10 +26,10 @@ from weakref import ref
 
 from pydantic_core import from_json
 
+from dagrun import events
 from dagrun._version import __version__
 from dagrun.errors import ContractError, MissingExtra
-from dagrun.kernel.model import event as events
-from dagrun.kernel.model.event import AttemptEnded, Event, Reviewed, StepSettled
+from dagrun.events import AttemptEnded, Event, Reviewed, StepSettled
 from dagrun.kernel.model.outcome import Outcome, Recovery, Status
 from dagrun.kernel.model.redaction.redactor import Redactor
 from dagrun.kernel.model.tracing import TRACEPARENT, TRACER, AttemptFacts, ModelSpan, RunTracer, TracedRun

@@ -27,7 +27,7 @@ from dagrun.kernel.runtime.run import Run
 from dagrun.observe.html import NOTHING, Markup, join, raw, tag
 from dagrun.observe.picture.graph_svg import Picture, draw_graph
 from dagrun.observe.picture.timeline_svg import draw_timeline
-from dagrun.observe.report.sections import ANSWERS, cut_off, run_look, value_block
+from dagrun.observe.report.sections import ANSWERS, answer_command, cut_off, resume_hint, run_look, value_block
 from dagrun.observe.state_styles import FAULTS, counted, counts_text, look_of, seconds_text, waits_text, work_of
 from dagrun.observe.view.document import PLAN, plan_view, view_of
 
@@ -199,10 +199,10 @@ def _questions(view: Mapping[str, Any], *, is_live: bool) -> Markup:
     waiting = [q for q in view["questions"] if q["answered_at"] is None] if run["stand"] != "ended" else []
     shown = []
     for question in waiting[:MAX_WRONG]:
-        value = ANSWERS.get(question["kind"], "")
-        code = f"dagrun answer {run['id']} {question['step'] or question['id']}{value}"
+        code = answer_command(run, question)
         if is_live:
-            code = f"await run.answer({question['id']!r}, {'Answer(…)' if value else 'True'})"
+            given = "Answer(…)" if question["kind"] in ANSWERS else "True"
+            code = f"await run.answer({question['id']!r}, {given})"
         text = shorten(question["text"], MAX_WHY)
         shown.append(
             tag(
@@ -216,7 +216,7 @@ def _questions(view: Mapping[str, Any], *, is_live: bool) -> Markup:
     if left > 0:
         shown.append(tag("p", f"… and {counted(left, 'question')} more", class_="note"))
     if run["stand"] == "waiting":
-        shown.append(tag("p", "Then: ", tag("code", f"dagrun resume {run['id']}")))
+        shown.append(tag("p", *resume_hint(run)))
     return join(*shown)
 
 

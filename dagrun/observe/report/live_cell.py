@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import Any, Final, Protocol
 
 from dagrun.errors import shorten
-from dagrun.kernel.model.event import Event
+from dagrun.events import Event
 from dagrun.kernel.runtime.run import Run
 from dagrun.observe.html import tag
 from dagrun.observe.report.cell import bundle_of, framed, text_of

@@ -97,7 +97,7 @@ def cut_off(run: View) -> Markup | None:
     running = run["counts"].get("running", 0)
     what = "It was suspended. " if run["status"] is not None else "The record ends here, and no process runs it. "
     what += f"{counted(running, 'step')} {'were' if running != 1 else 'was'} running. " if running else ""
-    return tag("p", what, "To go on: ", tag("code", shlex.join(["dagrun", "resume", run["id"]])), class_="reason")
+    return tag("p", what, *resume_hint(run, "To go on: "), class_="reason")
 
 
 def _facts(view: View) -> Iterator[tuple[Markup | str, ...]]:
@@ -254,6 +254,17 @@ def _skipped_by(step: View, view: View) -> list[int]:
 ANSWERS: Final = {"input": " VALUE", "effect": " took_effect/did_not/unknown"}
 
 
+def answer_command(run: View, question: View) -> str:
+    """Return the command that answers a question."""
+    command = shlex.join(["dagrun", "answer", run["id"], question["step"] or question["id"]])
+    return command + ANSWERS.get(question["kind"], "")
+
+
+def resume_hint(run: View, words: str = "Then: ") -> tuple[str, Markup]:
+    """Return how a run that was suspended or cut off goes on."""
+    return words, tag("code", shlex.join(["dagrun", "resume", run["id"]]))
+
+
 def open_questions(view: View) -> Markup:
     """Return the questions that wait for an answer, each with the command that gives it."""
     run = view["run"]
@@ -262,17 +273,14 @@ def open_questions(view: View) -> Markup:
         return NOTHING
     items = []
     for question in waiting[:MAX_ROWS]:
-        command = shlex.join(["dagrun", "answer", run["id"], question["step"] or question["id"]])
-        value = ANSWERS.get(question["kind"], "")
+        command = tag("code", answer_command(run, question))
         arguments = None
         if question["arguments"] is not None:
             arguments = tag("pre", json.dumps(question["arguments"], ensure_ascii=False, indent=2)[:20_000])
         why = tag("p", f"Why: {question['why']}", class_="note") if question["why"] else None
-        items.append(
-            tag("li", tag("p", tag("b", question["text"])), why, arguments, tag("p", tag("code", command + value)))
-        )
-    resume = tag("p", "Then: ", tag("code", shlex.join(["dagrun", "resume", run["id"]])))
-    return section("open", "Waiting for you", tag("ul", *items), resume if run["stand"] == "waiting" else None)
+        items.append(tag("li", tag("p", tag("b", question["text"])), why, arguments, tag("p", command)))
+    resume = tag("p", *resume_hint(run)) if run["stand"] == "waiting" else None
+    return section("open", "Waiting for you", tag("ul", *items), resume)
 
 
 def answer(view: View) -> Markup:

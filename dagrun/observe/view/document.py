@@ -9,10 +9,10 @@ from typing import Any, Final, cast
 from dagrun._version import __version__
 from dagrun.api.replaying import Replayed
 from dagrun.errors import ContractError, Problem, ValueRefused
+from dagrun.events import Event, PlannerAsked, Spliced
 from dagrun.kernel.graph.figures import RunFigures, critical_path, handoff
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
-from dagrun.kernel.model.event import Event, PlannerAsked, Spliced
 from dagrun.kernel.model.journal import Held
 from dagrun.kernel.model.outcome import Recovery, State, Status
 from dagrun.kernel.model.plan import Plan, Step

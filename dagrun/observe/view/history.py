@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from dagrun import events
+from dagrun.events import Event, HandedOn, PlannerCalled, QuestionAnswered, QuestionAsked
 from dagrun.kernel.graph.changes import GOAL
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
-from dagrun.kernel.model import event as events
-from dagrun.kernel.model.event import Event, HandedOn, Opening, PlannerCalled, QuestionAnswered, QuestionAsked
+from dagrun.kernel.model.event import Opening
 from dagrun.kernel.model.outcome import State
 from dagrun.kernel.model.question import Answer, Asked, Question
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import Any
 
+from dagrun import events
+from dagrun.events import AttemptEnded, AttemptStarted, Event, Progress, Reviewed, StepSettled
 from dagrun.kernel.graph.changes import GOAL
 from dagrun.kernel.graph.figures import RunFigures
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
-from dagrun.kernel.model import event as events
-from dagrun.kernel.model.event import AttemptEnded, AttemptStarted, Event, Progress, Reviewed, StepSettled
 from dagrun.kernel.model.outcome import State
 from dagrun.observe.view.document import changing_facts, document, last_time, question_views, shape_number
 from dagrun.observe.view.history import History

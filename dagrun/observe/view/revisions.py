@@ -6,10 +6,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from dagrun.events import HandedOn
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.graph.plan_history import PlanHistory, Revision
-from dagrun.kernel.model.event import HandedOn
 from dagrun.kernel.model.outcome import State
 from dagrun.kernel.model.redaction.redactor import Redactor
 from dagrun.observe.view.history import FOREVER, History
