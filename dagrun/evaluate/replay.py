@@ -565,8 +565,6 @@ class Cassette:
             self._closed[event.question] += 1
         if on_event is not None:
             on_event(event)
-        while self._run is not None and self._is_due() and not is_change(self._host_actions[0]):
-            self._stop(self._run, self._host_actions.popleft())
         if self._run is not None and self.last == event.seq:
             self._run.suspend(_BROKEN_OFF)  # if it goes on
 
@@ -651,18 +649,18 @@ class Cassette:
             self.miss(question.step, f"a person cannot answer as they did: {error}")
 
     def _is_due(self) -> bool:
-        """Whether the next recorded action of the host was at this instant."""
-        if not self._host_actions or self._zero is None or not self._order.is_next(self._host_actions[0]):
+        """Whether the next recorded action of the host was at the begin of the run."""
+        if not self._host_actions or self._zero is None:
             return False
-        return anyio.current_time() >= self._zero + self._host_actions[0].at - _CLOSE
+        event = self._host_actions[0]
+        return self._order.is_next(event) and anyio.current_time() >= self._zero + event.at - _CLOSE
 
     async def _act(self, run: Run) -> None:
         """Repeat the actions of the host; at the end, suspend a run that waits for an event that never comes."""
         while self._host_actions:
             event = self._host_actions[0]
             await self.turn(event)
-            if self._host_actions and self._host_actions[0] is event:  # else it was done meanwhile
-                await self._do(run, self._host_actions.popleft())
+            await self._do(run, self._host_actions.popleft())
         await anyio.sleep(_PATIENCE + self._outcomes.events[-1].at)
         self.miss("", "what the run waits for was not recorded")
         run.suspend(_BROKEN_OFF)
