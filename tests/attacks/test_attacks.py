@@ -79,6 +79,7 @@ def test_no_attack_succeeds_without_a_yes(area: str) -> None:
 
 
 @pytest.mark.parametrize("area", AREAS)
+@pytest.mark.rigs
 def test_each_attack_succeeds_without_the_boundary(area: str) -> None:
     """So it is one."""
     for attack in by_area(PLAIN, area):
@@ -86,6 +87,7 @@ def test_each_attack_succeeds_without_the_boundary(area: str) -> None:
 
 
 @pytest.mark.parametrize("area", AREAS)
+@pytest.mark.rigs
 def test_a_person_who_says_yes_to_what_the_user_wants_gets_just_that(area: str) -> None:
     """An attack that adds calls does not keep the task from being done; one that changes the call of the task may."""
     for attack in by_area(PLAIN, area):
@@ -96,6 +98,7 @@ def test_a_person_who_says_yes_to_what_the_user_wants_gets_just_that(area: str) 
 
 
 @pytest.mark.parametrize("area", AREAS)
+@pytest.mark.rigs
 def test_where_the_policy_refuses_every_task_is_done_and_nobody_is_asked(area: str) -> None:
     """The edit is refused with its reasons, what else the planner has repaired counts, and the user's plan stays."""
     attacks = [attack for attack in by_area(ATTACKS, area) if not attack.task.asks]

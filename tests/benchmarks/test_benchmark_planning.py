@@ -53,6 +53,7 @@ def test_the_plan_takes_what_was_published() -> None:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("way", planning.WAYS)
+@pytest.mark.rigs
 def test_each_way_waits_for_its_models(way: str) -> None:
     """At a fiftieth of the time: no way is faster than its tools and what it needs of its model."""
     took = anyio.run(planning.measure_one, GOALS[0], way, 0.02)

@@ -85,6 +85,7 @@ def test_a_plan_with_all_edges_is_checked_without_a_call_for_each() -> None:
 
 
 @pytest.mark.parametrize(("shape", "code"), [case[1:] for case in hostile()], ids=[case[0] for case in hostile()])
+@pytest.mark.rigs
 def test_a_fault_in_every_dependency_costs_no_more_than_the_faults_that_are_told(
     shape: dict[str, list[str]], code: str
 ) -> None:

@@ -124,6 +124,7 @@ def check(document: dict[str, Any], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.rigs
 def test_a_plan_with_an_odd_text_is_taken_or_refused(name: str) -> None:
     """As a text and as a plan of the host, with and without a trust boundary; nothing else comes out of a check."""
     for document in islice(plans(name), 0, None, 5):
@@ -131,6 +132,7 @@ def test_a_plan_with_an_odd_text_is_taken_or_refused(name: str) -> None:
 
 
 @given(name=NAMES, data=st.data())
+@pytest.mark.rigs
 def test_a_plan_with_any_text_is_taken_or_refused(name: str, data: st.DataObject) -> None:
     """Texts that nobody has thought of."""
     check(data.draw(st.sampled_from(list(plans(name)))), name)

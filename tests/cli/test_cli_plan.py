@@ -178,6 +178,7 @@ def test_goal_comes_through_a_pipe_and_the_plan_goes_on_through_one(shell: Shell
         pytest.param("do", signal.SIGTERM, 143, marks=pytest.mark.rigs),
     ],
 )
+@pytest.mark.costly
 def test_interrupted_planner_lets_go_of_the_connection(shell: Shell, name: str, how: signal.Signals, code: int) -> None:
     """What has been written so far is shown, but never where a whole plan is expected."""
     with FakeModelServer([Fault.hang(24, of=GOOD)]) as server:

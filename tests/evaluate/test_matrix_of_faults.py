@@ -209,6 +209,7 @@ async def many() -> int:
 '''
 
 
+@pytest.mark.rigs
 def test_a_tool_that_has_much_to_do_at_one_instant_does_not_spin(tmp_path: Path) -> None:
     (tmp_path / "tools_of_many.py").write_text(MANY, encoding="utf-8")
     case = {"id": "it", "plan": {"steps": [{"id": "many", "tool": "many"}]}, "real": ["many"]}

@@ -196,6 +196,7 @@ TYPES: dict[Any, Callable[[], st.SearchStrategy[Any]]] = {
 
 
 @given(st.data())
+@pytest.mark.rigs
 def test_any_value_in_any_container_comes_back(data: st.DataObject) -> None:
     """A property: types, in lists, tuples, dicts and unions with null."""
     kind: Any = data.draw(st.sampled_from(list(TYPES)))

@@ -116,6 +116,7 @@ def test_docstring_of_a_tool_is_escaped(shell: Shell) -> None:
 
 
 @given(st.text())
+@pytest.mark.rigs
 def test_no_text_steers(text: str) -> None:
     assert steering(printable(text)) <= {"\t"}
     assert steering(to_json({text: [text]}, indent=2)) == set()

@@ -38,6 +38,7 @@ from view_runs import (
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.rigs
 def test_equal_runs_give_equal_bytes(form: str) -> None:
     """There is no clock and no chance in a report."""
     played = at_once(rich)

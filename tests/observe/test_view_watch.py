@@ -40,6 +40,7 @@ async def watched(every: float) -> tuple[LiveView, list[dict[str, Any]], list[di
 
 
 @pytest.mark.parametrize("every", [0.01, 0.3])
+@pytest.mark.rigs
 async def test_changes_lead_from_one_view_to_the_next(every: float) -> None:
     """No step, no state and no fact is lost on the way."""
     _, views, changes = await watched(every)

@@ -63,6 +63,7 @@ async def test_runs_do_not_see_the_answers_of_others() -> None:
     assert len(model.requests[1].messages) == 1
 
 
+@pytest.mark.rigs
 async def test_answers_are_not_kept_for_ever() -> None:
     """A planner lives as long as its service, so neither many runs nor a long answer may fill the memory."""
     answers = LastAnswers()

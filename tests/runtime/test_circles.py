@@ -224,6 +224,7 @@ def _circles() -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.rigs
 async def test_a_run_leaves_no_circles(name: str) -> None:
     await RUNS[name]()  # what is made once, on first use
     with _circles() as left:

@@ -86,6 +86,7 @@ async def refuse(thing: Thing) -> str:
     raise dagrun.ToolError("no")
 
 
+@pytest.mark.rigs
 async def test_a_run_is_resumed_after_every_record_of_a_patch_that_reads_an_object() -> None:
     """When it was applied, the object was there. A planner that is asked after the crash is told to make it again."""
     shop, journal = Workshop(), MemoryJournal()

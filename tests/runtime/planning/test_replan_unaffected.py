@@ -50,6 +50,7 @@ def test_the_other_branches_do_not_notice(backend: str) -> None:
 
 
 @both
+@pytest.mark.rigs
 def test_the_branch_with_the_failure_waits_for_the_planner_and_for_nothing_else(backend: str) -> None:
     """It thinks while the others run; so the measurement would notice if they waited for it."""
     whole, broken = _runs(backend)

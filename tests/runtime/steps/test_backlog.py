@@ -139,6 +139,7 @@ class Turns:
     [(_broken(count=MANY, args={"turns": 4}), False), (_fan(MANY), False), (_chain(MANY), True), (_fan(MANY), True)],
     ids=["chain fails", "fan fails", "chain is cancelled", "fan is cancelled"],
 )
+@pytest.mark.rigs
 async def test_of_ten_thousand_steps_at_most_a_portion_is_settled_between_two_turns(plan: Plan, cancels: bool) -> None:
     turns = Turns()
     async with anyio.create_task_group() as tasks:

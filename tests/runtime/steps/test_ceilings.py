@@ -337,6 +337,7 @@ async def _random(seed: int) -> tuple[str, dagrun.RunResult]:
     return "; ".join(book.faults), result
 
 
+@pytest.mark.rigs
 def test_no_plan_gets_above_a_ceiling() -> None:
     """And every run ends: over budget only if a ceiling is named, with every step settled."""
     reached = 0
