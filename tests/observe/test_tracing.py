@@ -561,8 +561,8 @@ async def test_a_run_without_traces_makes_no_call_for_them() -> None:
     tracing_alone = {call for call in calls["on"] if call not in calls["off"]}
 
     assert [call for call in calls["off"] if "tracing" in call or "_traced" in call or "opentelemetry" in call] == []
-    assert calls["off"]["runtime/steps/attempt.py perform"] >= 50
-    assert {"runtime/steps/attempt.py _traced", "observe/tracing.py begin_attempt"} <= tracing_alone
+    assert calls["off"]["kernel/runtime/steps/attempt.py perform"] >= 50
+    assert {"kernel/runtime/steps/attempt.py _traced", "observe/tracing.py begin_attempt"} <= tracing_alone
 
 
 @contextmanager

@@ -43,7 +43,7 @@ _parts: Final = BaseExceptionGroup.__dict__["exceptions"].__get__
 T = TypeVar("T")
 Redact = Callable[[str], str]
 
-_OURS: Final = str(Path(__file__).parents[1]) + os.sep
+_OURS: Final = str(Path(__file__).parents[2]) + os.sep
 _PACKAGES: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _STANDARD: Final = tuple(
     path + os.sep for path in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")} if path
