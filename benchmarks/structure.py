@@ -2,8 +2,8 @@
 
     python benchmarks/structure.py [--root DIR] [--json FILE] [--check]
 
-The script reads `dagrun/` of the checkout at DIR (by default, its own checkout), and runs that checkout twice, each
-time in a process of its own. ``--json`` writes the figures, with the names behind them, to FILE. With ``--check`` the
+The script reads `dagrun/` of the checkout at DIR (by default, its own checkout), and runs that checkout, each time in a
+process of its own. ``--json`` writes the figures, with the names behind them, to FILE. With ``--check`` the
 exit code is 1 if a target is missed.
 
 - *source files* are the ``.py`` files without ``__init__.py``; the next two figures count such files, too.
@@ -16,6 +16,9 @@ exit code is 1 if a target is missed.
   suspends once, each with the output of the one before. *A splice* is the call of ``run.splice`` with a patch that adds
   one step with literal arguments. The second run of a process is counted, because the first one also loads modules. A
   file counts if one of its functions was called; lambdas and comprehensions are no functions.
+- *the command run* is ``dagrun run PLAN --tools MODULE`` with that plan, which records the run in a folder. *A resumed
+  run* goes from ``dagrun.resume`` to its result, after it was suspended in its first step; its journal is in memory.
+  *To the first call* means until a tool is called. Only the main thread counts, and not the one that writes records.
 """
 
 from __future__ import annotations
@@ -28,11 +31,13 @@ import subprocess
 import sys
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Final
+from tempfile import TemporaryDirectory
+from types import CodeType, FrameType, ModuleType
+from typing import Any, Final
 
 SHORT: Final = 60  # lines
 MANY: Final = 8  # parameters
@@ -77,6 +82,8 @@ def figures_of(root: Path) -> list[Figure]:
     written, made = long_constructors(sources)
     run_files, run_functions = trip_of("run", root)
     splice_files, splice_functions = trip_of("splice", root)
+    command_to_call, command_files = trip_of("command", root)
+    resume_to_call, _ = trip_of("resume", root)
     return [
         Figure("source files", len(sources.files)),
         Figure("most files in a folder", folders[0][1], 20, tuple(f"{name} ({n})" for name, n in folders)),
@@ -90,6 +97,9 @@ def figures_of(root: Path) -> list[Figure]:
         Figure("functions of a run of three steps", run_functions),
         Figure("files of a splice", splice_files, 30),
         Figure("functions of a splice", splice_functions),
+        Figure("files of the command run, to the first call", command_to_call, 110),
+        Figure("files of the command run", command_files, 128),
+        Figure("files of a resumed run, to the first call", resume_to_call, 86),
     ]
 
 
@@ -179,54 +189,125 @@ def _reached(imports: Mapping[str, set[str]], start: str) -> set[str]:
 
 
 def trip_of(kind: str, root: Path) -> tuple[int, int]:
-    """Return how many files and functions a trip through the checkout at *root* passes, in a process of its own."""
+    """Return the two figures of a trip through the checkout at *root*, in a process of its own; see `take_trip`."""
     command = [sys.executable, __file__, "--root", str(root), "--trip", kind]
-    files, functions = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    return files, functions
+    first, second = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return first, second
+
+
+class Trip:
+    """Notes the functions of a package that are called, from `begin` on; those before the first call of a tool apart.
+
+    Args:
+        package: The folder of the package.
+    """
+
+    def __init__(self, package: Path) -> None:
+        self._folder = f"{package}/"
+        self.passed: set[CodeType] = set()
+        self.to_first_call: set[CodeType] = set()
+
+    def begin(self) -> None:
+        """Begin to note."""
+        self.passed.clear()
+        self.to_first_call.clear()
+        sys.setprofile(self._note)
+
+    def called(self) -> None:
+        """Note that a tool is called."""
+        if not self.to_first_call:
+            self.to_first_call.update(self.passed)
+
+    def _note(self, frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(self._folder):
+            self.passed.add(frame.f_code)
+
+
+def files_in(codes: set[CodeType]) -> int:
+    """Count the files of functions."""
+    return len({code.co_filename for code in codes})
 
 
 def take_trip(kind: str, root: Path) -> tuple[int, int]:
-    """Take the trip twice in this process, and count the second time."""
+    """Take the trip twice in this process, and count the second time.
+
+    Returns:
+        The files and the functions that it passes; of a command and of a resumed run, the files to the first call of a
+        tool, and all files.
+    """
     sys.path.insert(0, str(root))
     import anyio
 
-    folder = f"{root / 'dagrun'}/"
-    passed: set[CodeType] = set()
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(folder):
-            passed.add(frame.f_code)
-
+    trip = Trip(root / "dagrun")
     for _ in range(2):
-        passed.clear()
-        anyio.run(_travel, kind, lambda: sys.setprofile(note))
-    named = [code for code in passed if not code.co_name.startswith("<")]
-    return len({code.co_filename for code in passed}), len(named)
+        if kind == "command":
+            _call_command(trip)
+        else:
+            anyio.run(_travel, kind, trip)
+        sys.setprofile(None)
+    if kind in ("command", "resume"):
+        return files_in(trip.to_first_call), files_in(trip.passed)
+    return files_in(trip.passed), len([code for code in trip.passed if not code.co_name.startswith("<")])
 
 
-async def _travel(kind: str, begin: Callable[[], None]) -> None:
+def _counting_tool(trip: Trip) -> Any:
     import anyio
 
     import dagrun
 
     @dagrun.tool(effect="pure")
     async def count(x: int = 1) -> int:
+        trip.called()
         await anyio.sleep(0.05)
         return x
 
+    return count
+
+
+def _call_command(trip: Trip) -> None:
+    from dagrun.cli.main import main
+
+    sys.modules["trip_tools"] = tools = ModuleType("trip_tools")
+    tools.count = _counting_tool(trip)  # type: ignore[attr-defined]
+    steps = [{"id": id_, "tool": "count", "args": {"x": x}} for id_, x in (("a", 1), ("b", "${a}"), ("c", "${b}"))]
+    with TemporaryDirectory() as folder, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        plan = Path(folder, "plan.json")
+        plan.write_text(json.dumps({"steps": steps}), encoding="utf-8")
+        trip.begin()
+        code = main(["run", str(plan), "--runs", f"{folder}/runs", "--tools", "trip_tools"])
+        sys.setprofile(None)
+    assert code == 0
+
+
+async def _travel(kind: str, trip: Trip) -> None:
+    import anyio
+
+    import dagrun
+
+    count = _counting_tool(trip)
     args = {"a": 1, "b": "${a}", "c": "${b}", "d": 1}
     *steps, added = [dagrun.Step(id=id_, tool="count", args={"x": x}) for id_, x in args.items()]
     plan, patch = dagrun.Plan(steps=steps), dagrun.Patch(edits=[dagrun.Add(step=added)])
+    options: dict[str, Any] = {"tools": [count]}
+    if kind == "resume":
+        options["journal"] = dagrun.MemoryJournal()
+        async with dagrun.start(plan, **options, run_id="one") as run:
+            await anyio.sleep(0.01)
+            run.suspend("it goes on later")
+            await run.result()
+        trip.begin()
+        async with dagrun.resume("one", **options) as run:
+            await run.result()
+        return
     if kind == "run":
-        begin()
-    async with dagrun.start(plan, tools=[count]) as run:
+        trip.begin()
+    async with dagrun.start(plan, **options) as run:
         if kind == "splice":
             await anyio.sleep(0.01)  # the first step is at work then
-            begin()
+            trip.begin()
             await run.splice(patch)
             sys.setprofile(None)
         await run.result()
-    sys.setprofile(None)
 
 
 # Showing ----------------------------------------------------------------------------------------------------------
@@ -236,7 +317,7 @@ def line_of(figure: Figure) -> str:
     """Format one line of the table."""
     target = "" if figure.most is None else f"at most {figure.most:,}"
     verdict = f"MISSED  {'; '.join(figure.names[:3])}" if figure.is_missed else ""
-    return f"{figure.name:40}{figure.value:>8,}  {target:16}{verdict}".rstrip()
+    return f"{figure.name:46}{figure.value:>8,}  {target:16}{verdict}".rstrip()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -245,7 +326,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--root", type=Path, default=Path(__file__).parent.parent, help="the checkout to measure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, too")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
-    parser.add_argument("--trip", choices=("run", "splice"), help=argparse.SUPPRESS)
+    parser.add_argument("--trip", choices=("run", "splice", "command", "resume"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     root = options.root.resolve()
     if options.trip:

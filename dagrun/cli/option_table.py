@@ -192,7 +192,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
             " running plan; for the next step of the planner stepwise.  [default: first]"),
         row("--texts", "texts",
             "With --show-prompt: the texts that prompts are made of, to replace them in dagrun.toml.")),
-    *rows_of("runs", row("--standing NAMES", "standing",
+    *rows_of("runs", row("--state NAMES", "state",
         "List only runs that are queued, running, waiting, ended or stuck; several with commas.", default=""),
         row("--verify", "verify", "Check the records: that none was changed, and none is missing.")),
     *rows_of("inspect",
@@ -246,7 +246,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
         row("--id ID", "case_id", "The name of the case.  [default: the name of the run]"),
         row("--force", "force", "Write over a file that is there.")),
     *rows_of("compare",
-        row("--ways FILE", "ways",
+        row("--variants FILE", "variants",
             "The variants to compare: a TOML file, see below.  [default: loop, a step at a time, and plan, by the"
             " planner of the settings]"),
         row("--repeat N", "repeat", "Runs of each case with each variant. Fewer than 6 in all show no difference.",

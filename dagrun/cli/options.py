@@ -107,11 +107,10 @@ def refuse_key(context: click.Context, parameter: click.Parameter, value: str | 
 def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the names of runs that begin with *incomplete*, for the completion of the shell; never an error."""
     try:
-        from dagrun.cli.records.record_place import LAST
-        from dagrun.cli.records.run_records import open_records
+        from dagrun.cli.records.run_store import LAST, open_runs
         from dagrun.cli.setup.settings import configure
 
-        names = open_records(configure({name: context.params.get(name) for name in ("runs", "journal")})).names()
+        names = open_runs(configure({name: context.params.get(name) for name in ("runs", "journal")})).names()
     except Exception:  # noqa: BLE001  (a traceback would appear in the middle of the typed line)
         return []
     return [name for name in [LAST, *reversed(names)] if name.startswith(incomplete)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -12,6 +12,11 @@ import click
 from dagrun.cli.option_table import OPTIONS
 
 _ALL: Final = "dagrun.cli.help-all"
+# Options of release 0.2, and what they are called now. They are read until the next release.
+OLD_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "runs": {"--standing": "--state"},
+    "compare": {"--ways": "--variants"},
+}
 _EXAMPLES: Final = re.compile(r"^Examples?:$", re.MULTILINE)
 
 
@@ -31,6 +36,16 @@ class TableCommand(click.Command):
             text = f"Show all {sum(isinstance(one, click.Option) for one in self.params)} options and exit."
             flag: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all}
             self.params.append(click.Option(["--help-all"], help=text, **flag))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments, with old names of options replaced by their present ones."""
+        renamed = OLD_OPTIONS.get(str(self.name), {})
+        for at, word in enumerate(args):
+            old, sign, value = word.partition("=")
+            if new := renamed.get(old):
+                args[at] = f"{new}{sign}{value}"
+                click.echo(f"{old} is now called: {new}", err=True)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options of every day; then the others, if they are wanted."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from command_line import SECONDS, TOOLS, Ended, Shell, finished, shell, started
-from dagrun.cli.records import control_messages
+from dagrun.cli.commands import stop
 from dagrun.kernel.model.question import ControlMessage
 
 __all__ = ["shell"]
@@ -108,7 +108,7 @@ def test_what_is_not_there_is_refused(shell: Shell, args: tuple[str, ...], said:
 def test_a_run_that_has_just_ended_is_told_to_have_ended(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     """Between the two looks of the command, at the record and at its owner; nothing is left to resume."""
     assert shell("run", shell.plan({"id": "ask", "tool": "doubtful"}), *TOOLS, "--run-id", "one").code == 7
-    order = control_messages.RunOrder("cancel", "one", None, {"reason": "", "by": "ann", "as_json": False})
+    order = stop.RunOrder("cancel", "one", None, {"reason": "", "by": "ann", "as_json": False})
     assert shell("answer", "one", "ask", "took_effect", "sent", "--yes").code == 0
     assert shell("resume", "one").code == 0
     capsys.readouterr()
@@ -130,7 +130,7 @@ def test_a_step_that_has_ended_is_refused(shell: Shell) -> None:
 @pytest.mark.costly
 def test_an_order_that_nobody_takes_is_reported(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a process of an older dagrun, which throws such letters away."""
-    monkeypatch.setattr(control_messages, "PATIENCE", 0.2)
+    monkeypatch.setattr(stop, "PATIENCE", 0.2)
     with at_work(shell) as process:
         monkeypatch.setattr(ControlMessage, "model_dump_json", lambda _: '{"order":"cancel"}')
         told = shell("stop", "one")

@@ -1,4 +1,4 @@
-"""``dagrun compare``: each way really asks a server, ceilings and Ctrl-C keep what was found, and refusals say why."""
+"""``dagrun compare``: variants really ask a server, ceilings and Ctrl-C keep what was found, and refusals say why."""
 
 import json
 import os
@@ -115,10 +115,10 @@ def asked(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeModelSe
         yield server
 
 
-def test_every_kind_of_way_is_carried_out_by_asking_a_server(shell: Shell, asked: FakeModelServer) -> None:
-    shell.file("ways.toml", WAYS)
+def test_every_kind_of_variant_is_carried_out_by_asking_a_server(shell: Shell, asked: FakeModelServer) -> None:
+    shell.file("variants.toml", WAYS)
     shell.file("empty_routes.py", ROUTER.replace("steps=[]", "steps=[dagrun.Step(id='x', tool='add')]"))
-    ended = shell("compare", "cases.yaml", "--ways", "ways.toml", "--repeat", "2", "--json")
+    ended = shell("compare", "cases.yaml", "--variants", "variants.toml", "--repeat", "2", "--json")
     ways = ended.json["ways"]
 
     assert ended.code == 0, ended.err
@@ -140,8 +140,8 @@ def test_every_kind_of_way_is_carried_out_by_asking_a_server(shell: Shell, asked
 
 
 def test_two_models_are_told_apart(shell: Shell, asked: FakeModelServer) -> None:
-    shell.file("ways.toml", '[quick]\nmodel = "plan-model"\n[slow]\nmodel = "slow-model"\n')
-    ended = shell("compare", "cases.yaml", "--ways", "ways.toml", "--repeat", "9")  # one cold run does no harm
+    shell.file("variants.toml", '[quick]\nmodel = "plan-model"\n[slow]\nmodel = "slow-model"\n')
+    ended = shell("compare", "cases.yaml", "--variants", "variants.toml", "--repeat", "9")  # one cold run does no harm
 
     assert ended.code == 0
     assert "slow against quick: it is slower, by " in ended.out
@@ -158,10 +158,10 @@ def test_without_a_file_a_loop_is_compared_with_a_plan(shell: Shell, asked: Fake
 
 def test_a_ceiling_of_cost_ends_the_comparison(shell: Shell, asked: FakeModelServer) -> None:
     """A call costs 0.0073, and its worst case some 0.022: the last calls are not made, though their cost would fit."""
-    shell.file("ways.toml", "[a]\nmax_output_tokens = 100\n[b]\nmax_output_tokens = 200\n")
+    shell.file("variants.toml", "[a]\nmax_output_tokens = 100\n[b]\nmax_output_tokens = 200\n")
     shell.trusted("dagrun.toml", PRICES)
     ended = shell(
-        "compare", "cases.yaml", "--ways", "ways.toml", "--model", "dear-model", "--max-cost", "0.05", "--json"
+        "compare", "cases.yaml", "--variants", "variants.toml", "--model", "dear-model", "--max-cost", "0.05", "--json"
     )
     spent = sum(run["cost"] for run in [*ended.json["samples"], *ended.json["unpaired"]])
 
@@ -175,7 +175,9 @@ def test_a_ceiling_of_cost_ends_the_comparison(shell: Shell, asked: FakeModelSer
 
 def test_an_agent_keeps_to_the_ceiling_of_the_comparison(shell: Shell, asked: FakeModelServer) -> None:
     ways = "".join(f'[{name}]\nplanner = "agent"\nmodel = "dear-agent"\n' for name in ("a", "b"))
-    ended = shell("compare", "cases.yaml", "--ways", shell.file("ways.toml", ways), "--max-tokens", "30000", "--json")
+    ended = shell(
+        "compare", "cases.yaml", "--variants", shell.file("variants.toml", ways), "--max-tokens", "30000", "--json"
+    )
     runs = [*ended.json["samples"], *ended.json["unpaired"]]
 
     assert ended.code == 4
@@ -195,24 +197,24 @@ def test_a_ceiling_of_cost_needs_prices(shell: Shell, asked: FakeModelServer) ->
 @pytest.mark.parametrize(
     ("ways", "text"),
     [
-        ("", "it has 0 ways, and 2 to 20 can be compared"),
-        ("[a]\n", "it has 1 way, and 2"),
+        ("", "it has 0 variants, and 2 to 20 can be compared"),
+        ("[a]\n", "it has 1 variant, and 2"),
         ("a = 1\n[b]\n", "a is no table"),
-        ("[a]\n[b]\nmodle = 'x'\n", "ways.toml: b: unknown field modle; did you mean model?"),
-        ("[a]\n[b]\nmodel = 3\n", "ways.toml: b: model"),
+        ("[a]\n[b]\nmodle = 'x'\n", "variants.toml: b: unknown field modle; did you mean model?"),
+        ("[a]\n[b]\nmodel = 3\n", "variants.toml: b: model"),
         ("[a]\nx = 1\n[b]\ny = 2\n", "a: unknown field x"),
-        ("[a]\n[b]\ntools = ['x']\n", "tools is not of a way"),
+        ("[a]\n[b]\ntools = ['x']\n", "tools is not of a variant"),
         ("[a]\n[b]\nplanner = 'opnai'\n", "there is no such planner"),
-        ("[a]\n[b]\nplanner = 'cli_tools:lost'\n", "ways.toml: b: --planner: cli_tools has no lost"),
+        ("[a]\n[b]\nplanner = 'cli_tools:lost'\n", "variants.toml: b: --planner: cli_tools has no lost"),
         ("[a]\n[b]\npolicy = {max_stps = 1}\n", "unknown field max_stps"),
         ("[a]\n[b]\npolicy = 'none.toml'\n", "none.toml"),
         ("[a\n", "broken TOML"),
     ],
 )
-def test_a_file_of_ways_that_cannot_be_used_is_refused(
+def test_a_file_of_variants_that_cannot_be_used_is_refused(
     shell: Shell, asked: FakeModelServer, ways: str, text: str
 ) -> None:
-    ended = shell("compare", shell.file("cases.yaml", CASES), "--ways", shell.file("ways.toml", ways))
+    ended = shell("compare", shell.file("cases.yaml", CASES), "--variants", shell.file("variants.toml", ways))
 
     assert ended.code == 2
     assert text in ended.err
@@ -235,12 +237,12 @@ def test_github_gets_the_tables(shell: Shell, asked: FakeModelServer, monkeypatc
     assert "- plan against loop: no difference can be told from 1 run in success" in table
 
 
-def test_a_policy_of_a_way_may_be_a_file_beside_the_ways(shell: Shell, asked: FakeModelServer) -> None:
+def test_a_policy_of_a_variant_may_be_a_file_beside_the_variants(shell: Shell, asked: FakeModelServer) -> None:
     (shell.folder / "sub").mkdir()
     shell.file("sub/tight.toml", "max_steps = 1\n")
-    shell.file("sub/ways.toml", '[tight]\npolicy = "tight.toml"\ninstructions = "Check everything."\n[wide]\n'
+    shell.file("sub/variants.toml", '[tight]\npolicy = "tight.toml"\ninstructions = "Check everything."\n[wide]\n'
                'instructions = "Check everything."\n')  # fmt: skip
-    ended = shell("compare", "cases.yaml", "--ways", "sub/ways.toml", "--repeat", "1", "--json")
+    ended = shell("compare", "cases.yaml", "--variants", "sub/variants.toml", "--repeat", "1", "--json")
 
     assert {run["way"]: run["status"] for run in ended.json["samples"]} == {"tight": "failed", "wide": "succeeded"}
 
@@ -266,7 +268,7 @@ def test_a_model_that_judges_is_announced(shell: Shell, asked: FakeModelServer) 
     ended = shell("compare", "judged.yaml", "--repeat", "1", "--json")
     ways = "".join(f'[{name}]\nplanner = "judged_sums:sums"\n' for name in ("a", "b"))
     free = shell(
-        "compare", "judged.yaml", "--repeat", "1", "--ways", shell.file("free.toml", ways), "--max-tokens", "9999"
+        "compare", "judged.yaml", "--repeat", "1", "--variants", shell.file("free.toml", ways), "--max-tokens", "9999"
     )
 
     cost = "in real time and at its real cost"

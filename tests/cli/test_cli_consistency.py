@@ -11,6 +11,7 @@ import pytest
 from command_line import Shell, shell
 from dagrun.cli.command_table import COMMANDS, GROUPS, OLD_NAMES, LazyCommand, cli
 from dagrun.cli.option_table import OPTIONS
+from dagrun.cli.table_command import OLD_OPTIONS
 
 __all__ = ["shell"]
 
@@ -64,6 +65,22 @@ def test_an_old_name_runs_and_says_the_new_one(old: str, new: str, shell: Shell)
     assert told.err == f"dagrun {old} is now called: dagrun {new}\n"
     assert (told.code, told.out) == (0, shell(*new.split(), "--help").out)
     assert f"  {old} " not in shell("--help").out
+
+
+@pytest.mark.parametrize("words", [["--standing", "lost"], ["--standing=lost"]])
+def test_an_old_option_is_read_and_says_the_new_one(words: list[str], shell: Shell) -> None:
+    """Scripts go on for one release; the help page lists only the new name."""
+    told = shell("runs", *words)
+
+    assert told.err.startswith("--standing is now called: --state\nError: --state lost: write queued, ")
+    assert (told.code, "--standing" in shell("runs", "--help").out) == (2, False)
+    assert "no such option" in shell("inspect", "last", *words).err.lower()
+
+
+def test_old_options_are_replaced_by_options_that_exist() -> None:
+    has = {(command, row.shown.split()[0]) for row in OPTIONS for command in row.usual}
+
+    assert has >= {(command, new) for command, renamed in OLD_OPTIONS.items() for new in renamed.values()}
 
 
 def test_rows_of_options_name_commands_that_exist() -> None:
@@ -141,7 +158,7 @@ def test_pages_fit_any_width(columns: str, shell: Shell, monkeypatch: pytest.Mon
         ("tools --ignore DR801", "--ignore is for --check"),
         ("mcp pin --json", "--json is for --check"),
         ("mcp pin --check --yes", "--check writes nothing; leave --yes out"),
-        ("runs --verify --standing ended", "--verify reads every record; leave --standing out"),
+        ("runs --verify --state ended", "--verify reads every record; leave --state out"),
         ("schema nothing", "'nothing' is not one of 'plan', 'view', 'toolset', 'eval', 'events'"),
     ],
 )

@@ -143,7 +143,7 @@ def test_a_run_of_a_program_may_have_had_a_function_that_redacts(
     failed: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its record does not say, so the command does: on stderr and in the file."""
-    monkeypatch.setattr("dagrun.cli.jobs.evaluate.case_job.label", lambda labels, name: [])
+    monkeypatch.setattr("dagrun.cli.commands.evaluate.eval_from.label", lambda labels, name: [])
     made = failed("eval", "from", "last", "-o", "case.yaml", "--tools", "./shop.py")
     said = "A redact function of the program that ran it is not applied: check the file before you share it."
 
@@ -181,7 +181,7 @@ def test_a_case_that_cannot_be_used_leaves_no_file(failed: Shell, monkeypatch: p
         raise CasesRefused(["it has a fault"])
 
     failed.file("there.yaml", "mine")
-    monkeypatch.setattr("dagrun.cli.jobs.evaluate.case_job.evaluate", refused)
+    monkeypatch.setattr("dagrun.cli.commands.evaluate.eval_from.evaluate", refused)
     before = sorted(failed.folder.iterdir())
 
     assert failed("eval", "from", "last", "-o", "case.yaml").code == 2

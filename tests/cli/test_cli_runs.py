@@ -11,7 +11,7 @@ import pytest
 
 from command_line import TOOLS, Shell, shell
 from dagrun import SQLiteJournal
-from dagrun.cli.records.record_place import wait
+from dagrun.cli.records.run_store import wait
 
 __all__ = ["shell"]
 pytestmark = pytest.mark.real_time
@@ -267,7 +267,7 @@ def test_verify_tells_the_damage_with_its_place(shell: Shell) -> None:
     assert [(run["is_good"], run["seq"]) for run in bad.json["runs"]] == [(True, None), (False, 2)]
 
 
-@pytest.mark.parametrize("args", [["--standing", "ended"], ["nosuch"]])
+@pytest.mark.parametrize("args", [["--state", "ended"], ["nosuch"]])
 def test_what_cannot_be_verified_is_wrong_usage(shell: Shell, args: list[str]) -> None:
     ran(shell, ADD)
 

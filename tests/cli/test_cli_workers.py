@@ -1,4 +1,4 @@
-"""``dagrun submit``, ``worker``, ``follow``, ``requeue``, and ``runs --standing``: runs that others carry out."""
+"""``dagrun submit``, ``worker``, ``follow``, ``requeue``, and ``runs --state``: runs that others carry out."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import cli_tools
 import dagrun
 from command_line import SECONDS, TOOLS, Shell, shell, started
 from dagrun import MemoryJournal, PostgresJournal, SQLiteJournal
-from dagrun.cli.jobs.queued.submit_job import read_moment
-from dagrun.cli.records import answering
-from dagrun.cli.records.queued_runs import STANDINGS
+from dagrun.cli.commands.submit import read_moment
+from dagrun.cli.records.run_list import QUEUE_STATUSES
+from dagrun.cli.records.run_store import RunStore
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.journal.queue import QueuedRun, QueueStatus, QueueTicket, Wanted
 from postgres_schemas import fresh_database, say
@@ -107,7 +107,7 @@ def test_a_worker_carries_out_what_was_submitted(shell: Shell) -> None:
         worker.told("RunReleased", run_id="asked", standing="waiting")
         assert "too long" in worker.told("RunReleased", run_id="gone", standing="ended", status="cancelled")["reason"]
         worker.told("RunClaimed", run_id="long")
-        assert standings(shell, "--standing", "waiting,running") == {"asked": "waiting", "long": "running"}
+        assert standings(shell, "--state", "waiting,running") == {"asked": "waiting", "long": "running"}
         answered = shell("answer", "asked", "--yes")
         assert "dagrun resume" not in answered.out
         worker.told("RunReleased", run_id="asked", standing="ended", status="succeeded")
@@ -140,7 +140,7 @@ def test_a_tool_that_would_not_stop_keeps_no_worker(shell: Shell) -> None:
 def test_a_worker_serves_the_pools_that_it_names(shell: Shell) -> None:
     submitted(shell, "near", ECHO)
     submitted(shell, "far", ECHO, "--pool", "far", "--priority", "3")
-    _, row = sorted(shell("runs", "--standing", "queued", "--json").json["runs"], key=lambda run: -len(run["run_id"]))
+    _, row = sorted(shell("runs", "--state", "queued", "--json").json["runs"], key=lambda run: -len(run["run_id"]))
     facts = {name: row["queue"][name] for name in ("pool", "priority", "takeovers", "owner", "next_command")}
     assert facts == {"pool": "far", "priority": 3, "takeovers": 0, "owner": None, "next_command": None}
     with at_work(shell, "--pool", "far") as worker:
@@ -186,7 +186,7 @@ def test_what_a_worker_leaves_says_why(shell: Shell, database: str) -> None:
             await run_log.aclose()
 
     anyio.run(set_aside)
-    shown = shell("runs", "--standing", "stuck").out
+    shown = shell("runs", "--state", "stuck").out
     assert "bad is stuck: 3 workers have ended while at it" in shown
     assert "dagrun resume bad --requeue" in shown
     with started(shell, "inspect", "bad", "--follow") as process:
@@ -198,7 +198,7 @@ def test_what_a_worker_leaves_says_why(shell: Shell, database: str) -> None:
         assert process.stderr is not None
         line = process.stderr.readline()
     assert line.startswith(f"{told[0].strip()}; {told[1].split(' bad')[0]} bad")
-    assert shell("runs", "--standing", "queued,ended").out.startswith("no queued,ended runs in ")
+    assert shell("runs", "--state", "queued,ended").out.startswith("no queued,ended runs in ")
     back = shell("resume", "bad", "--requeue")
     assert (back.code, back.out) == (0, "bad is in the queue of pool default\n")
     assert standings(shell) == {"bad": "queued"}
@@ -234,7 +234,7 @@ def test_an_answer_to_a_run_that_its_worker_has_just_ended_asks_for_no_resume(
     """A worker may claim the run and be at its end before anybody looks where it stands."""
     shell("run", shell.plan(PAUSED), *TOOLS, "--run-id", "asked")
     rows = iter([QueuedRun(run_id="asked", standing=QueueStatus.WAITING, ticket=QueueTicket(pool="mail")), None])
-    monkeypatch.setattr(answering, "open_row", lambda records, run_id: next(rows))
+    monkeypatch.setattr(RunStore, "in_queue", lambda records, run_id: next(rows))
     answered = shell("answer", "asked", "--yes")
     assert (answered.code, answered.out) == (0, "answered; a worker of pool mail has brought the run to its end\n")
 
@@ -250,7 +250,7 @@ def test_an_answer_to_a_run_that_its_worker_has_just_ended_asks_for_no_resume(
         (("submit", "plan.json", *TOOLS, "--runs", "here"), 2, "dagrun run carries a run out in this process"),
         (("worker", *TOOLS, "--runs", "here"), 2, "none from a folder"),
         (("resume", "last", "--requeue", "--journal", "here"), 2, "none from a folder"),
-        (("runs", "--standing", "lost"), 2, "--standing lost: write queued"),
+        (("runs", "--state", "lost"), 2, "--state lost: write queued"),
         (("inspect", "none", "-f"), 2, "there are no runs"),
         (("worker", *TOOLS, *NOWHERE), 1, "cannot use PostgreSQL"),
     ],
@@ -297,4 +297,4 @@ def test_a_moment_is_from_now_on_or_by_the_clock() -> None:
 
 def test_the_words_of_lists_are_those_of_the_queue() -> None:
     """They are written twice, since a list is printed without the libraries of the queue."""
-    assert set(STANDINGS) == {str(standing) for standing in QueueStatus}
+    assert set(QUEUE_STATUSES) == {str(standing) for standing in QueueStatus}

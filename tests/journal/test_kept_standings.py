@@ -13,8 +13,8 @@ import pytest
 
 import dagrun
 from dagrun import Plan, SQLiteJournal, Step
-from dagrun.cli.records import run_standings
-from dagrun.cli.records.run_records import open_records
+from dagrun.cli.records import run_list
+from dagrun.cli.records.run_store import open_runs
 from dagrun.cli.setup.settings import configure
 from dagrun.journal import summary_cache
 from dagrun.journal.run_folder import RunPaths
@@ -67,10 +67,10 @@ def age(run: Path) -> None:
         os.utime(path, (then, then))
 
 
-def listed(folder: Path) -> list[run_standings.Known]:
+def listed(folder: Path) -> list[run_list.ListedRun]:
     """Return the list of ``dagrun runs``."""
     flags = {"runs": str(folder), "directory": None, "profile": None}
-    return run_standings.listed(open_records(configure(flags)))
+    return run_list.listed_runs(open_runs(configure(flags)))
 
 
 def test_a_warm_list_opens_no_record(tmp_path: Path, opened: list[Path]) -> None:
@@ -83,7 +83,7 @@ def test_a_warm_list_opens_no_record(tmp_path: Path, opened: list[Path]) -> None
     opened.clear()
     warm = listed(tmp_path)
     assert opened == []
-    assert [known.standing for known in warm] == [known.standing for known in cold]
+    assert [run.overview for run in warm] == [run.overview for run in cold]
     read = sum((tmp_path / name / summary_cache.SUMMARY).stat().st_size for name in names)
     assert read <= 1_000 * RUNS, "a list reads less than a kilobyte of each run"
 
@@ -114,7 +114,7 @@ def test_a_run_that_goes_on_is_never_kept(tmp_path: Path) -> None:
     async def hold() -> list[RunState]:
         run_log = await journal.open("a")
         age(tmp_path / "a")
-        found = [known.standing.stand for known in listed(tmp_path)]
+        found = [run.overview.stand for run in listed(tmp_path)]
         await run_log.aclose()
         return found
 
@@ -124,15 +124,15 @@ def test_a_run_that_goes_on_is_never_kept(tmp_path: Path) -> None:
         file.write(b"no database at all")
     age(tmp_path / "b")
     for _ in range(2):
-        assert [known.standing.stand for known in listed(tmp_path)][1] is RunState.DAMAGED
+        assert [run.overview.stand for run in listed(tmp_path)][1] is RunState.DAMAGED
 
 
 def test_a_waiting_run_is_kept_until_it_is_resumed(tmp_path: Path, opened: list[Path]) -> None:
     carry_out(tmp_path, "a", asks=True)
-    assert [known.standing.waits_for for known in listed(tmp_path)] == [("a",)]
+    assert [run.overview.waits_for for run in listed(tmp_path)] == [("a",)]
     opened.clear()
     (again,) = listed(tmp_path)
-    assert (opened, again.standing.stand, again.standing.waits_for) == ([], RunState.WAITING, ("a",))
+    assert (opened, again.overview.stand, again.overview.waits_for) == ([], RunState.WAITING, ("a",))
 
     async def resume() -> None:
         options: dict[str, Any] = {"tools": toolset(pay()), "journal": SQLiteJournal(tmp_path), "approver": agree}
@@ -143,7 +143,7 @@ def test_a_waiting_run_is_kept_until_it_is_resumed(tmp_path: Path, opened: list[
         return True
 
     anyio.run(resume)
-    assert [known.standing.stand for known in listed(tmp_path)] == [RunState.ENDED]
+    assert [run.overview.stand for run in listed(tmp_path)] == [RunState.ENDED]
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def test_a_text_that_is_none_of_ours_counts_for_nothing(tmp_path: Path, text: by
     path = tmp_path / "a" / summary_cache.SUMMARY
     path.write_bytes(mark + b"\n" + text)
     path.chmod(0o600)
-    (known,) = listed(tmp_path)
-    assert (known.standing.status, known.standing.goal, known.standing.records) == ("succeeded", "goal of a", 4)
+    (run,) = listed(tmp_path)
+    assert (run.overview.status, run.overview.goal, run.overview.records) == ("succeeded", "goal of a", 4)
 
 
 def test_a_file_that_others_may_have_put_there_is_not_read(tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_what_deletes_runs_reads_their_records(tmp_path: Path, opened: list[Path
     carry_out(tmp_path, "a")
     listed(tmp_path)
     opened.clear()
-    records = open_records(configure({"runs": str(tmp_path), "directory": None, "profile": None}))
-    run_standings.standings(records)
+    records = open_runs(configure({"runs": str(tmp_path), "directory": None, "profile": None}))
+    run_list.read_runs(records)
     assert opened
 
 
@@ -221,7 +221,7 @@ def test_a_folder_that_cannot_be_written_is_listed_all_the_same(
         raise PermissionError
 
     monkeypatch.setattr(summary_cache, "replace_file", refused)
-    assert [known.standing.status for known in listed(tmp_path)] == ["succeeded"]
+    assert [run.overview.status for run in listed(tmp_path)] == ["succeeded"]
 
 
 def test_the_page_and_the_command_read_what_the_other_has_kept(tmp_path: Path, opened: list[Path]) -> None:
@@ -242,7 +242,7 @@ def test_the_page_and_the_command_read_what_the_other_has_kept(tmp_path: Path, o
         (tmp_path / name / summary_cache.SUMMARY).unlink()
     assert anyio.run(page) == shown
     opened.clear()
-    assert [known.standing for known in listed(tmp_path)] == [known.standing for known in by_command]
+    assert [run.overview for run in listed(tmp_path)] == [run.overview for run in by_command]
     assert opened == []
     assert json.loads((tmp_path / "a" / summary_cache.SUMMARY).read_bytes().partition(b"\n")[2])["standing"][
         "labels"

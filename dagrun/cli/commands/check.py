@@ -1,26 +1,25 @@
-"""``dagrun check``: lists the problems of a plan, and runs nothing."""
+"""``dagrun check``: lists the problems of a plan, and its trust boundary, and runs nothing."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.table_command import command
-from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, bounded, columns_of, data_output, printable
-from dagrun.errors import PlanRefused, Problem
+from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, bounded, columns, columns_of, data_output, printable
+from dagrun.errors import PlanRefused, Problem, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from dagrun.kernel.checks.flow.flow_table import FlowTable
+    from dagrun.kernel.checks.flow.flow_table import FlowRow, FlowTable
     from dagrun.kernel.model.plan import Plan
     from dagrun.kernel.model.policy import Policy
     from dagrun.kernel.model.toolbox import Toolbox
 
-    Questions = Mapping[str, tuple[str, ...]]
 
-
+Questions: TypeAlias = Mapping[str, tuple[str, ...]]
 MAX_LINES: Final = 200
 _MIN_WIDTH: Final = 20
 
@@ -116,14 +115,13 @@ def _flow_table(plan: Plan, toolbox: Toolbox, policy: Policy, **facts: Any) -> F
 
 
 def _tell_flow(data: Data, table: FlowTable, policy: Policy, *, shows_all: bool) -> None:
-    from dagrun.cli.terminal.flow_text import endorsement_lines, flow_lines
 
     width, is_preview = columns_of(sys.stdout), policy.flow is None
     data.text("\n".join(flow_lines(table, width, is_preview=is_preview) if shows_all else endorsement_lines(table)))
 
 
 def _draw(file: str, plan: Plan, problems: tuple[Problem, ...]) -> None:
-    from dagrun.cli.jobs.report_file import ReportFile
+    from dagrun.cli.records.output_files import ReportFile
     from dagrun.observe.view.document import plan_view
 
     ReportFile(file, "html", option="--html").write(plan_view(plan, problems))
@@ -151,3 +149,60 @@ def _tell(data: Data, plan: str, steps: int, advice: tuple[Problem, ...], questi
         width = max(columns_of(sys.stdout), _MIN_WIDTH)
         told = [line for each in questions.items() for line in wrap_words(question_text(*each), width, "  ", "    ")]
         data.text("\n".join(["", "Nobody has answered", *told]))
+
+
+_HEAD: Final = ("step", "argument", "made of", "way", "verdict")
+_MAX_ROWS: Final = 200
+_PREVIEW: Final = (
+    "The policy has no [flow], so a run computes nothing of this; it is shown as an empty [flow] would have it."
+)
+
+
+def flow_lines(table: FlowTable, width: int, *, is_preview: bool) -> list[str]:
+    """Return the table in lines of at most *width* characters, where that can be.
+
+    Args:
+        table: The table.
+        width: The columns of the terminal.
+        is_preview: Whether the policy has no trust boundary.
+    """
+    asked = sum(row.verdict != "passes" for row in table.rows)
+    head = f"Trust boundary: {len(table.rows)} guarded argument{'s' * (len(table.rows) != 1)}, {asked} not accepted"
+    lines = ["", *([*wrap(_PREVIEW, max(width, 20)), ""] if is_preview else ()), head]
+    if table.rows:
+        lines += ["", *_rows(table.rows, width)]
+    return [*lines, *endorsement_lines(table)]
+
+
+def endorsement_lines(table: FlowTable) -> list[str]:
+    """Return the endorsements that the policy makes in the plan, and their effect; nothing without any."""
+    if not table.endorsed:
+        return []
+    count, passes = len(table.endorsed), table.passes_by_endorsement
+    named = visible(", ".join(table.endorsed[:10]))
+    return [
+        "",
+        f"The policy endorses {count} tool{'s' * (count != 1)} of the plan, so that {passes} more pass: {named}",
+    ]
+
+
+def _rows(rows: Sequence[FlowRow], width: int) -> list[str]:
+    cells = [_cells(row) for row in rows]
+    lines = columns(cells, head=_HEAD).splitlines()
+    if max(map(len, lines)) > width:
+        lines = [line for row in cells for line in _paragraph(row)]
+    return bounded(lines, _MAX_ROWS, lambda more: f"… and {more} more lines (--json has them all)")
+
+
+def _paragraph(cells: tuple[str, ...]) -> Iterator[str]:
+    step, argument, made_of, way, verdict = map(visible, cells)
+    yield f"{step} {argument}: {verdict}"
+    yield f"  made of {made_of}"
+    if way:
+        yield f"  by way of {way}"
+
+
+def _cells(row: FlowRow) -> tuple[str, ...]:
+    place = row.place.removeprefix("args.") if row.place != "tool" else "(its own calls)"
+    verdict = row.verdict if not row.code else f"{row.verdict} ({row.code})"
+    return row.step, f"{place} of {row.tool}", ", ".join(row.sources), row.way, verdict

@@ -1,20 +1,55 @@
-"""``dagrun config`` and ``dagrun completion``: the settings, which files of them are trusted, and the shell."""
+"""``dagrun new``, ``config`` and ``completion``: a project to start from, the settings and their trust, the shell."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
 
+from dagrun.cli.setup.new_project import project_files
 from dagrun.cli.setup.settings import Configuration, configure, find_project, read_settings
 from dagrun.cli.setup.toml_files import read_toml
 from dagrun.cli.setup.trust import SettingsFile
 from dagrun.cli.table_command import DefaultGroup, command
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns, data_output, printable
 from dagrun.cli.terminal.user_errors import BadInput
+
+
+@command("new")
+def new(*, name: str) -> None:
+    """Make a project in the folder NAME: tools, a plan, a policy, settings, and tests on the virtual clock.
+
+    The folder must be new or empty. Its settings are trusted, as you have made them.
+
+    Example:
+      dagrun new prices
+      cd prices
+      dagrun run plan.yaml -i item=tea
+    """
+    folder = Path(name)
+    title = folder.name
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", title):
+        raise BadInput(f"{title or name}: a name has letters, digits, '_' and '-', and begins with a letter")
+    texts = project_files(title, f"{title.replace('-', '_').lower()}_tools")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise BadInput(f"{folder} is not empty")
+        for path, text in texts.items():
+            file = folder / path
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot write in {folder}: {error.strerror}") from error
+    for settings in settings_files(folder / "dagrun.toml"):
+        settings.trust()
+    for path in texts:
+        click.echo(printable(str(folder / path)))
+    click.echo(f"next: cd {printable(str(folder))} && dagrun run plan.yaml -i item=tea", err=True)
 
 
 @click.group(cls=DefaultGroup, default=["show"])

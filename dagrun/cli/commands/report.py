@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagrun.cli.records.run_records import open_records
+from dagrun.cli.records.run_store import open_runs
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
 from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, data_output
@@ -18,7 +18,7 @@ from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import JournalDamaged, shorten
 
 if TYPE_CHECKING:
-    from dagrun.cli.jobs.report_file import ReportFile
+    from dagrun.cli.records.output_files import ReportFile
     from dagrun.observe.report.report import ReportStyle
     from dagrun.observe.view.shape import RunView
 
@@ -40,7 +40,7 @@ def report(*, source: str, file: str | None, form: str | None, as_json: bool, **
 
     Exit codes: 0, 1 if the record is damaged (the report shows its good part), 2 wrong usage.
     """
-    from dagrun.cli.jobs.report_file import ReportFile
+    from dagrun.cli.records.output_files import ReportFile
     from dagrun.observe.report.report import ReportStyle, make_report
 
     with data_output() as data:
@@ -70,7 +70,7 @@ def report(*, source: str, file: str | None, form: str | None, as_json: bool, **
 
 
 def _write(target: ReportFile, view: RunView, style: ReportStyle, to: tuple[Data, dict[str, Any], bool]) -> None:
-    from dagrun.cli.jobs.report_file import LARGE
+    from dagrun.cli.records.output_files import LARGE
 
     data, flags, as_json = to
     try:
@@ -114,7 +114,7 @@ def _view(source: str, flags: dict[str, Any]) -> tuple[RunView, str]:
     if source == "-" or path.is_file():
         kept = shortened(view_of(_read(path, source)), flags["values"])
         return (without(kept, Redactor(personal=flags["redact"])) if flags["redact"] else kept), ""
-    records = open_records(configure(flags))
+    records = open_runs(configure(flags))
     name = records.find(source)
     damage = ""
     try:

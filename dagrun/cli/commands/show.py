@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dagrun.cli.records.output_folder import writable, write_whole
+from dagrun.cli.records.output_files import writable, write_whole
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
 from dagrun.cli.terminal.text import Data, data_output, is_ascii
@@ -68,7 +68,7 @@ def _write(name: str, text: str, plan: str) -> Path:
 
 def _draw(plan: Plan, form: str | None, file: str | None, data: Data) -> None:
     """Draw a plan as a picture or a page, into a file or to the standard output."""
-    from dagrun.cli.jobs.report_file import ReportFile
+    from dagrun.cli.records.output_files import ReportFile
     from dagrun.observe.report.report import make_report
     from dagrun.observe.view.document import plan_view
 

@@ -17,8 +17,7 @@ from anyio.abc import TaskGroup
 
 from dagrun.api import resume, retry, start
 from dagrun.api.preloading import OWN_LOOP
-from dagrun.cli.jobs.job import Goal, Job, OnEvent, Reporting, ResumeOrRetry
-from dagrun.cli.jobs.recording import unusable
+from dagrun.cli.jobs.job import Goal, Job, OnEvent, Reporting, ResumeOrRetry, unusable
 from dagrun.cli.setup.secrets import record_key
 from dagrun.cli.setup.tool_modules import loop_of, opened_deps
 from dagrun.cli.terminal import signals as interrupts

@@ -13,7 +13,7 @@ import click
 
 from dagrun.cli.jobs.execute import both, execute, exit_code_of
 from dagrun.cli.jobs.job import Job, OnEvent, Reporting
-from dagrun.cli.records.output_folder import RunFolder, run_folder, write_whole
+from dagrun.cli.records.output_files import RunFolder, run_folder, write_whole
 from dagrun.cli.setup.plans import plan_text
 from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, Data, coloured, columns_of, is_ascii, printable, to_json
 from dagrun.cli.terminal.user_errors import BadInput, problem_lines
@@ -25,7 +25,7 @@ from dagrun.observe.progress import summarise, warnings_of
 
 if TYPE_CHECKING:
     from dagrun.cli.jobs.page_server import PageServer
-    from dagrun.cli.jobs.report_file import ReportFile
+    from dagrun.cli.records.output_files import ReportFile
     from dagrun.cli.terminal.event_lines import EventLines
 
 # Of run.json, which has all that is printed, and the view of the run. Schema 1 had no view.
@@ -49,7 +49,7 @@ def _event_lines(data: Data, job: Job) -> EventLines:
 
 
 def _report_file(name: str) -> ReportFile:
-    from dagrun.cli.jobs.report_file import ReportFile
+    from dagrun.cli.records.output_files import ReportFile
 
     return ReportFile(name, option="--report")
 

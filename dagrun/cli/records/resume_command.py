@@ -1,15 +1,25 @@
-"""Builds the shell command that resumes or retries a run, valid in any directory."""
+"""The commands that resume, retry or answer a run: made for people to copy, and read from its record."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from dagrun.cli.setup.settings import PROVIDERS, Configuration, variable
+import click
+
+from dagrun.cli.records.run_store import RunStore
+from dagrun.cli.setup.settings import PROVIDERS, Configuration, configure, variable
+from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.journal.base import without_password
+
+if TYPE_CHECKING:
+    from dagrun.kernel.model.question import Question
+
 
 _PATHS: Final = ("runs", "policy", "output", "mcp_pins", "artifacts")
 _PLAIN: Final = ("journal", "max_running", "durability", "deps")
@@ -140,3 +150,86 @@ def output_of(labels: Mapping[str, Any]) -> Path | None:
     """Return the output folder of a run, if it has one. Never write there: others may have written the label."""
     value = labels.get("output")
     return Path(value) if isinstance(value, str) and value and "\0" not in value else None
+
+
+def answer_command(run_id: str, question: Question, where: Iterable[str] = ()) -> str:
+    """Return the shell command that answers *question*."""
+    from dagrun.kernel.model.question import Asked
+
+    about = question.step or question.id
+    if question.kind not in (Asked.INPUT, Asked.EFFECT):
+        return quoted(["dagrun", "answer", run_id, about, *where])
+    # Both are placeholders, and harmless if they are pasted into a shell; "took_effect|did_not" would not be.
+    value = "VALUE" if question.kind is Asked.INPUT else "took_effect/did_not/unknown"
+    return quoted(["dagrun", "answer", run_id, about]) + f" {value}" + "".join(f" {quoted([w])}" for w in where)
+
+
+def waits_for(questions: Mapping[str, Question] | Iterable[Question]) -> list[str]:
+    """Return the steps of the open questions, or the texts of questions without a step."""
+    listed = questions.values() if isinstance(questions, Mapping) else questions
+    return list(dict.fromkeys(question.step or question.text for question in listed))
+
+
+_NAMED_PATHS = ("policy", "output", "runs", "mcp_pins", "artifacts")
+
+
+def as_recorded(
+    flags: Mapping[str, Any],
+    records: RunStore,
+    name: str,
+    labels: Mapping[str, Any],
+    command: Callable[[Sequence[str]], str],
+) -> tuple[Configuration, Mapping[str, Any]] | None:
+    """Return the settings with the tools on record, which the user named when the run began; and the flags for them.
+
+    From here on, the command works in the folder where the run began, as the command does that a run prints for its
+    resumption. Tools that the settings of a project have named are named by them again, and need the user's trust.
+
+    Args:
+        flags: The flags of the command line.
+        records: The records.
+        name: The run.
+        labels: What its record says of its command.
+        command: Makes the command to type, of the options of that command.
+
+    Returns:
+        `None` if no tools are on record.
+
+    Raises:
+        BadInput: Others may have written the record, or that folder is gone; the error has the command to type.
+    """
+    again, directory = label(labels, "again"), labels.get("directory")
+    named = {name: _after(again, f"--{name.replace('_', '-')}") for name in ("tools", "openapi", "include")}
+    named["mcp_files"] = _after(again, "--mcp")
+    url, pins = (next(iter(_after(again, option)), None) for option in ("--openapi-url", "--mcp-pins"))
+    if not isinstance(directory, str) or "\0" in directory or not (any(named.values()) or directory != os.getcwd()):
+        return None
+    if not records.is_own:
+        raise BadInput(
+            f"others may have written the records in {records.where}, so no code that they name is imported; name"
+            f" the tools: {command(again)}"
+        )
+    absolute = _absolute(flags)
+    try:
+        click.get_current_context().with_resource(contextlib.chdir(directory))
+    except OSError as error:
+        raise BadInput(f"run {name} was started in {directory}: {error.strerror}; name its tools by --tools") from error
+    whole = {**absolute, **named, "openapi_url": url, "mcp_pins": flags.get("mcp_pins") or pins}
+    return configure(whole), whole
+
+
+def _after(words: Sequence[str], option: str) -> tuple[str, ...]:
+    """Return the words that stand after an option."""
+    return tuple(word for before, word in pairwise(words) if before == option)
+
+
+def _absolute(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *flags* with paths that hold in every folder."""
+    paths = {name: os.path.abspath(flags[name]) for name in _NAMED_PATHS if flags.get(name)}
+    secrets = tuple(_absolute_secret(text) for text in flags.get("secrets", ()))
+    return {**flags, **paths, "secrets": secrets}
+
+
+def _absolute_secret(text: str) -> str:
+    name, sign, path = text.partition("=file:")
+    return f"{name}{sign}{os.path.abspath(path)}" if sign else text

@@ -137,7 +137,7 @@ class Limits:
     source: str
 
 
-_DEFAULT: Final = "default"
+DEFAULT: Final = "default"
 COMMAND_LINE: Final = "command line"
 PYPROJECT: Final = "pyproject.toml"
 
@@ -221,7 +221,7 @@ def configure(flags: Mapping[str, Any], environment: Mapping[str, str] | None = 
     layers.insert(2, _from_provider(layers, here, environment))
     values: dict[str, Any] = {}
     address_for: str | None = None
-    origins = dict.fromkeys(SETTINGS, Origin(_DEFAULT, here))
+    origins = dict.fromkeys(SETTINGS, Origin(DEFAULT, here))
     for origin, found in layers:
         fitting = checked(found, origin.name)
         if "base_url" in fitting and "base_url" not in values:

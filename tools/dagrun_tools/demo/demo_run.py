@@ -13,7 +13,7 @@ import dagrun_tools
 from dagrun import Planner, Policy, RunResult, Toolbox, check
 from dagrun.cli.jobs.execute import Executed, execute
 from dagrun.cli.jobs.job import Job, Reporting
-from dagrun.cli.records.output_folder import RunFolder, run_folder
+from dagrun.cli.records.output_files import RunFolder, run_folder
 from dagrun.cli.setup.plans import scheduled
 from dagrun.cli.setup.setting_fields import Mode
 from dagrun.cli.terminal.display import StepLines

@@ -31,7 +31,7 @@ from dagrun import (
 )
 from dagrun.cli.jobs.execute import Executed, execute
 from dagrun.cli.jobs.job import Job, Reporting
-from dagrun.cli.records.output_folder import run_folder
+from dagrun.cli.records.output_files import run_folder
 from dagrun.cli.setup.mcp_servers import KeptServers
 from dagrun.cli.setup.tool_modules import ConnectedToolbox
 from dagrun.cli.terminal.display import StepLines

@@ -1,5 +1,5 @@
-"""Commands that judge plans and runs by figures.
+"""Commands that judge runs by figures: golden tasks, comparisons, simulations, metrics, routes.
 
-In: a plan, records of runs, or cases. Out: figures with their intervals, as a table or as JSON. Open `sim.py` first.
-None of these commands changes a recorded run.
+In: files of cases, a plan, or the recorded runs. Out: figures as text or JSON, and an exit code. Open ``eval.py``
+first. Nothing here computes a figure: that is for `dagrun.evaluate`.
 """

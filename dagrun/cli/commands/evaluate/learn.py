@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dagrun.cli.records.record_place import Records
-from dagrun.cli.records.run_records import open_records
+from dagrun.cli.records.run_store import RunStore, open_runs
 from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
 from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, data_output, printable
@@ -60,7 +59,7 @@ def learn(*, min_runs: int, folder: str | None, is_forced: bool, as_json: bool, 
     except ContractError as error:
         raise BadInput(str(error)) from error
     with data_output() as data:
-        records = open_records(configure(flags))
+        records = open_runs(configure(flags))
         runs, skipped = _planned_runs(records, since)
         learned = learn_routes(runs, min_runs=min_runs)
         written = _Written() if folder is None else _write(Path(folder), learned, records, is_forced=is_forced)
@@ -71,7 +70,7 @@ def learn(*, min_runs: int, folder: str | None, is_forced: bool, as_json: bool, 
     return 0
 
 
-def _planned_runs(records: Records, since: float | None) -> tuple[list[PlannedRun], dict[str, str]]:
+def _planned_runs(records: RunStore, since: float | None) -> tuple[list[PlannedRun], dict[str, str]]:
     from dagrun.evaluate.learning.learn_routes import planned_run
 
     found, skipped = [], {}
@@ -107,7 +106,7 @@ class _Written:
     conflicts: list[str] = field(default_factory=list)
 
 
-def _write(folder: Path, learned: Learned, records: Records, *, is_forced: bool) -> _Written:
+def _write(folder: Path, learned: Learned, records: RunStore, *, is_forced: bool) -> _Written:
     """Write a file for each route, and its golden task beside it."""
     paths = {route.name: folder / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', route.name)}.json" for route in learned.routes}
     both = [path for one in paths.values() for path in (one, one.with_suffix(".yaml"))]
@@ -139,7 +138,7 @@ def _conflicts_in(folder: Path) -> list[str]:
 
 
 def _write_case(
-    route: RouteFile, runs: Sequence[PlannedRun], route_path: Path, records: Records, written: _Written
+    route: RouteFile, runs: Sequence[PlannedRun], route_path: Path, records: RunStore, written: _Written
 ) -> None:
     """Write the golden task of a route, from the latest run that can be played with stubs."""
     from dagrun.evaluate.cases.recorded_case import playable_events

@@ -1,29 +1,49 @@
-"""Orders of people to the process at a run, left in its inbox; and the wait until they show on record."""
+"""``dagrun stop``: an order to the process at a run, left in its inbox; and the wait until it shows on record."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-import anyio
 import click
 
-from dagrun.api.replaying import Replayed
-from dagrun.cli.records.queued_runs import open_row
-from dagrun.cli.records.record_place import wait
 from dagrun.cli.records.resume_command import command_again, label, quoted
-from dagrun.cli.records.run_records import open_records
+from dagrun.cli.records.run_store import open_runs, wait
 from dagrun.cli.setup.settings import configure
-from dagrun.cli.terminal.ask_person import login
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.text import SCHEMA_VERSION, data_output, printable
 from dagrun.cli.terminal.user_errors import FAILED, BadInput
 from dagrun.errors import shorten
-from dagrun.journal.following import RecordFollower
-from dagrun.kernel.model.codec.event_codec import decode
-from dagrun.kernel.model.event import AttemptEnded, Event, Reviewed, RunEnded, RunStopping, RunSuspended, StepSettled
-from dagrun.kernel.model.question import ControlMessage
-from dagrun.kernel.model.toolbox import hint
-from dagrun.workers.submitting import cancel, held_run
+
+if TYPE_CHECKING:
+    from dagrun.api.replaying import Replayed
+    from dagrun.kernel.model.event import Event, RunEnded, RunStopping, RunSuspended
+    from dagrun.kernel.model.question import ControlMessage
+
+
+@command("stop")
+def stop(*, run: str, step: str | None, suspend: bool, **flags: Any) -> int:
+    """Stop RUN, or one STEP of it, which another process carries out now.
+
+    The run ends as cancelled. If a STEP is stopped, the steps that depend on it are skipped, and all others run on. A
+    call that is running gets the grace period of the policy to clean up.
+
+    With --suspend the run does not end, and dagrun resume resumes it later: nothing starts any more; a call without an
+    effect is stopped, and is made again later; a call with an effect gets the grace period to end.
+
+    Examples:
+      dagrun stop last
+      dagrun stop last fetch --reason "the page is gone"
+      dagrun stop last --suspend --reason "the machine is needed"
+
+    Exit codes:
+      0 the run has stopped, 1 it did not react,
+      2 there is nothing to stop, 5 no process is at the run
+    """
+    if suspend and step is not None:
+        raise BadInput("--suspend is for a whole run; leave the step out")
+    return RunOrder("suspend" if suspend else "cancel", run, step, flags).carry_out()
+
 
 Order = Literal["cancel", "suspend"]
 
@@ -45,7 +65,7 @@ class RunOrder:
         self._order: Order = order
         self._flags = flags
         self._step = step
-        self._records = open_records(configure(flags))
+        self._records = open_runs(configure(flags))
         self._run_id = self._records.find(run_id)
         self._is_submitted = False
         self._past: Replayed = self._records.replay(self._run_id)
@@ -53,11 +73,13 @@ class RunOrder:
     def carry_out(self) -> int:
         """Send the order, and return the exit code."""
         self._check()
-        self._is_submitted = open_row(self._records, self._run_id) is not None
+        self._is_submitted = self._records.in_queue(self._run_id) is not None
         return wait(self._give)
 
     def _check(self) -> None:
         """Refuse an order about a run or step that has ended or does not exist."""
+        from dagrun.kernel.model.toolbox import hint
+
         past, step = self._past, self._step
         if past.has_ended:
             raise BadInput(f"run {self._run_id} has ended: {past.status}")
@@ -69,6 +91,14 @@ class RunOrder:
             raise BadInput(f"step {shorten(step, 60)} of run {self._run_id} has ended: {state}")
 
     async def _give(self) -> int:
+        import anyio
+
+        from dagrun.cli.terminal.ask_person import login
+        from dagrun.journal.following import RecordFollower
+        from dagrun.kernel.model.codec.event_codec import decode
+        from dagrun.kernel.model.question import ControlMessage
+        from dagrun.workers.submitting import held_run
+
         journal = self._records.journal
         held = await held_run(journal, self._run_id)
         if not held.is_held and self._order == "cancel" and self._step is None and self._is_submitted:
@@ -99,6 +129,9 @@ class RunOrder:
 
     async def _cancel_on_record(self) -> int:
         """Cancel a submitted run that no worker has now: the next one ends it, and starts nothing of it."""
+        from dagrun.cli.terminal.ask_person import login
+        from dagrun.workers.submitting import cancel
+
         is_open = await cancel(
             self._run_id, journal=self._records.journal, reason=self._flags["reason"], by=self._flags["by"] or login()
         )
@@ -106,6 +139,10 @@ class RunOrder:
 
     async def _nobody(self) -> int:
         """Report that no process has the run; or its end, if it ended since its record was first read."""
+        from dagrun.journal.following import RecordFollower
+        from dagrun.kernel.model.codec.event_codec import decode
+        from dagrun.kernel.model.event import RunEnded
+
         lines = await RecordFollower(self._records.journal, self._run_id).news()
         if lines and isinstance(last := decode(lines[-1].text), RunEnded):
             return self._say("done", _end_of(last))
@@ -129,6 +166,8 @@ def told_by(order: ControlMessage, event: Event) -> str:
 
     It may also tell that the order came too late, as the run or the step had just ended by itself.
     """
+    from dagrun.kernel.model.event import AttemptEnded, Reviewed, RunEnded, RunStopping, RunSuspended, StepSettled
+
     match event:
         case RunEnded() | RunStopping() | RunSuspended():
             return _end_of(event)

@@ -1,4 +1,4 @@
-"""A run that is submitted by the command line: checked here, and carried out by a worker."""
+"""``dagrun submit``: a run that is checked here, and carried out by a worker."""
 
 from __future__ import annotations
 
@@ -9,22 +9,36 @@ from typing import Any, Final
 
 import click
 
-from dagrun.cli.jobs.goals import read_goal
-from dagrun.cli.jobs.queued.follow_job import follow_run
-from dagrun.cli.jobs.recording import DAY, typed_arguments
-from dagrun.cli.records.record_place import wait
+import dagrun
 from dagrun.cli.records.resume_command import command_again, labels_of, options_again, quoted, where_is
-from dagrun.cli.records.run_records import check_new_id, open_shared_records
-from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
-from dagrun.cli.setup.plans import load_plan, read_inputs, scheduled
-from dagrun.cli.setup.secrets import record_key, secrets_of
+from dagrun.cli.records.run_store import check_new_id, open_shared_runs, wait
 from dagrun.cli.setup.settings import Configuration, configure
-from dagrun.cli.setup.tool_modules import load_toolbox
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.text import SCHEMA_VERSION, data_output, printable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
-from dagrun.kernel.checks.check_plan import check_plan
-from dagrun.workers.submitting import submit
+
+
+@command("submit")
+def submit(*, plan: str | None, goal: str | None, **flags: Any) -> int:
+    """Check PLAN, and submit the run: a worker (dagrun worker) carries it out. The name of the run is printed.
+
+    Nothing of it runs here. Tools, critics and limits are recorded by their contracts, and only a worker that has the
+    same claims the run. A planner, a critic and --compose must be named here and there. Secrets are named here, and
+    the worker has their values.
+
+    Examples:
+      dagrun submit plan.json --tools my_tools --journal postgresql://app@db/runs
+      dagrun submit plan.json -t my_tools --input region=EU --pool mail --follow
+      dagrun submit plan.json -t my_tools --not-before 2026-11-26T08:30
+      dagrun submit --goal "the goal, in words" -t my_tools --journal URL
+
+    Exit codes:
+      0 submitted, 1 it cannot be recorded, 2 wrong usage, 3 plan refused;
+      with --follow, as for dagrun run
+    """
+    return submit_run(plan, goal, flags)
+
 
 _FROM_NOW: Final = re.compile(r"(\d{1,6})([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -43,10 +57,12 @@ def submit_run(plan: str | None, goal: str | None, flags: Mapping[str, Any]) -> 
         PlanRefused: The plan has problems.
         JournalFailed: The run cannot be recorded.
     """
+    from dagrun.cli.jobs.follow_run import follow_run
+
     if (plan is None) == (goal is None):
         raise BadInput("submit a PLAN, or a goal by --goal TEXT; not both, nor neither")
     configuration = configure(flags)
-    records = open_shared_records(configuration)
+    records = open_shared_runs(configuration)
     run_id = check_new_id(flags["run_id"])
     options = {
         "journal": records.journal,
@@ -58,7 +74,7 @@ def submit_run(plan: str | None, goal: str | None, flags: Mapping[str, Any]) -> 
         "not_before": _not_before(flags["not_before"]),
     }
     records.make_ready(run_id)
-    wait(lambda: submit(**options))
+    wait(lambda: dagrun.submit(**options))
     where = where_is(configuration)
     words = command_again("follow", run_id, where)
     with data_output() as data:
@@ -78,6 +94,12 @@ def submit_run(plan: str | None, goal: str | None, flags: Mapping[str, Any]) -> 
 
 def _what(plan: str | None, goal: str | None, configuration: Configuration, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return the work: a checked plan, or a goal."""
+    from dagrun.cli.jobs.goals import read_goal
+    from dagrun.cli.setup.plans import load_plan, read_inputs, scheduled
+    from dagrun.cli.setup.secrets import secrets_of
+    from dagrun.cli.setup.tool_modules import load_toolbox
+    from dagrun.kernel.checks.check_plan import check_plan
+
     policy = configuration.limits().policy
     toolbox = load_toolbox(configuration)
     inputs = read_inputs(flags["inputs"])
@@ -91,6 +113,10 @@ def _what(plan: str | None, goal: str | None, configuration: Configuration, flag
 
 def _how(configuration: Configuration, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return the participants that the worker must have, too, and the notes of the run."""
+    from dagrun.cli.jobs.job import DAY, typed_arguments
+    from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
+    from dagrun.cli.setup.secrets import record_key
+
     named, days = flags["planner"], configuration.settings.expires_after
     again = options_again(configuration, named, flags)
     return {

@@ -11,11 +11,9 @@ from typing import Any, Final
 
 import click
 
-from dagrun.cli.jobs.evaluate.eval_job import host_of, quiet_logs
-from dagrun.cli.records.record_place import Records
-from dagrun.cli.records.recorded_tools import as_recorded
-from dagrun.cli.records.resume_command import label, quoted, tools_again
-from dagrun.cli.records.run_records import open_records
+from dagrun.cli.commands.evaluate.eval import host_of, quiet_logs
+from dagrun.cli.records.resume_command import as_recorded, label, quoted, tools_again
+from dagrun.cli.records.run_store import RunStore, open_runs
 from dagrun.cli.setup.secrets import record_key
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.tool_modules import names_tools
@@ -47,7 +45,7 @@ def make_case(configuration: Configuration, data: Data, run: str, flags: Mapping
         BadInput: There is no such run, its tools are not known, or the file cannot be written.
         CasesRefused: The run cannot become a case.
     """
-    records = open_records(configuration)
+    records = open_runs(configuration)
     name = records.find(run)
     shown = None if flags["output"] is None else _free(Path(flags["output"]), is_forced=flags["force"])
     here, target = Path.cwd(), None if shown is None else shown.absolute()
@@ -95,7 +93,7 @@ def _arguments_of_eval(
     return [str(shown)]
 
 
-def _events(records: Records, name: str) -> list[Event]:
+def _events(records: RunStore, name: str) -> list[Event]:
     lines = records.lines(name)
     if not lines:
         raise BadInput(f"run {name} was ended before its first record, so nothing is known of it")
@@ -111,7 +109,7 @@ def _events(records: Records, name: str) -> list[Event]:
 
 
 def _with_tools(
-    configuration: Configuration, records: Records, name: str, recorded: Sequence[Event], flags: Mapping[str, Any]
+    configuration: Configuration, records: RunStore, name: str, recorded: Sequence[Event], flags: Mapping[str, Any]
 ) -> tuple[Configuration, Mapping[str, Any]]:
     """Return the settings with the tools that the run was begun with, if none are named now; and the flags for them.
 

@@ -1,34 +1,60 @@
-"""Answers of people to the questions of a run, from another process: found, shown, and left for the run."""
+"""``dagrun answer``: the answer of a person to a question of a run of any process, which is found and shown."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import anyio
 import click
 
-from dagrun.api.replaying import Replayed
-from dagrun.cli.records.next_steps import answer_command, waits_for
-from dagrun.cli.records.queued_runs import open_row
-from dagrun.cli.records.record_place import wait
-from dagrun.cli.records.resume_command import command_again, label, quoted, where_is
-from dagrun.cli.records.run_records import open_records
+from dagrun.cli.records.resume_command import answer_command, command_again, label, quoted, waits_for, where_is
+from dagrun.cli.records.run_store import open_runs, wait
 from dagrun.cli.setup.settings import configure
-from dagrun.cli.terminal.ask_person import login, make_approver
-from dagrun.cli.terminal.display import Display
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.text import SCHEMA_VERSION, columns_of, data_output, printable, terminal_of
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import AnswerRefused, shorten, visible
-from dagrun.kernel.decide.questions import fault_of
 from dagrun.kernel.model.journal import Held
-from dagrun.kernel.model.question import Answer, Asked, Choice, Question
-from dagrun.observe.question_text import BadAnswer, lay_out, read_value
-from dagrun.workers.submitting import leave_answer
 
-_VALUES: Final = (Asked.INPUT, Asked.EFFECT)
+if TYPE_CHECKING:
+    from dagrun.api.replaying import Replayed
+    from dagrun.kernel.model.question import Answer, Choice, Question
+
+
+@command("answer")
+def answer(
+    *, run: str, step: str | None, values: tuple[str, ...], deny: bool, ticked: tuple[str, ...], **flags: Any
+) -> int:
+    """Answer a question of RUN about STEP: yes or no, or the value that it asks for.
+
+    STEP is the step that is held, or the id of a question; it may be left out if only one question is open. The
+    question is shown, with the exact arguments of the call. On a terminal you are asked for the answer; elsewhere, pass
+    --yes, --deny or VALUE. A yes is only for the call that is shown. If no process holds the run, the answer waits for
+    dagrun resume.
+
+    VALUE is JSON, or just the text if a text is asked for. If the effect of a call of STEP is unresolved, answer
+    took_effect, followed by the output of the call if its tool returns one (without it, the step fails); did_not, and
+    the call is made again; or unknown.
+
+    Examples:
+      dagrun answer last pay
+      dagrun answer last pay --yes --tick "invoice seen"
+      dagrun answer last pay --deny --note "the amount is wrong"
+      dagrun answer last region EU
+      dagrun answer last pay took_effect 17   # it took effect; its output is 17
+      dagrun answer last pay did_not          # it did not, so it is called again
+      dagrun answer last pay unknown          # it stays unresolved
+      dagrun answer last change -- -5         # a value that begins with a dash
+
+    Exit codes:
+      0 the answer is left for the run, 130 you did not answer,
+      2 there is no such question, or it was answered already
+    """
+    return Reply(run, flags).answer(step, values, deny=deny, ticked=ticked)
+
+
 NOT_ANSWERED: Final = 130
 PATIENCE: Final = 10.0  # seconds until the process at a run should have taken an answer
 
@@ -44,7 +70,7 @@ class Reply:
     def __init__(self, run_id: str, flags: Mapping[str, Any]) -> None:
         self._flags = flags
         configuration = configure(flags)
-        self._records = open_records(configuration)
+        self._records = open_runs(configuration)
         self._run_id = self._records.find(run_id)
         self._past: Replayed = self._records.whole(self._run_id)
         self._where = where_is(configuration)
@@ -61,8 +87,11 @@ class Reply:
         Raises:
             BadInput: There is no such question, or more than one; or the answer does not fit it.
         """
+        from dagrun.kernel.model.question import Answer, Asked
+        from dagrun.observe.question_text import lay_out
+
         question = self._find(about)
-        is_value, is_sure = question.kind in _VALUES, self._flags["is_sure"]
+        is_value, is_sure = question.kind in (Asked.INPUT, Asked.EFFECT), self._flags["is_sure"]
         is_asked = not values and not deny and (is_value or not is_sure)
         if values and not is_value:
             raise BadInput(f"{shorten(question.text)} Answer by --yes or --deny; it takes no VALUE")
@@ -104,6 +133,12 @@ class Reply:
 
     def _ask(self, question: Question) -> int:
         """Ask at the terminal, as a run does."""
+        import anyio
+
+        from dagrun.cli.terminal.ask_person import make_approver
+        from dagrun.cli.terminal.display import Display
+        from dagrun.kernel.model.question import Answer
+
         approver = make_approver(Display(None, 0))
         assert approver is not None
         response = anyio.run(approver, replace(question, deadline=None))
@@ -114,6 +149,8 @@ class Reply:
 
     def _post(self, question: Question, response: Answer, sure: str) -> int:
         """Leave an answer for the run, if it fits the question, and the user is sure."""
+        from dagrun.kernel.decide.questions import fault_of
+
         response = self._signed(response, self._flags["note"])
         if fault := fault_of(question, response):
             raise BadInput(f"this does not answer the question: {fault}")
@@ -126,10 +163,14 @@ class Reply:
         return self._leave(question, response)
 
     def _signed(self, response: Answer, note: str) -> Answer:
+        from dagrun.cli.terminal.ask_person import login
+
         return replace(response, by=self._flags["by"] or response.by or login(), note=note)
 
     def _leave(self, question: Question, response: Answer) -> int:
-        submitted = open_row(self._records, self._run_id)  # before: a worker may be at its end a moment later
+        from dagrun.workers.submitting import leave_answer
+
+        submitted = self._records.in_queue(self._run_id)  # before: a worker may be at its end a moment later
         journal = self._records.journal
         try:
             counts = wait(lambda: leave_answer(journal, self._run_id, question.id, response, seconds=PATIENCE))
@@ -158,7 +199,7 @@ class Reply:
         return 0
 
     def _standing(self) -> str:
-        row = open_row(self._records, self._run_id)
+        row = self._records.in_queue(self._run_id)
         return "ended" if row is None else str(row.standing)
 
 
@@ -193,6 +234,8 @@ def answer_of(question: Question, values: tuple[str, ...]) -> Answer:
     Raises:
         BadInput: The values do not answer the question.
     """
+    from dagrun.kernel.model.question import Answer, Asked
+
     if question.kind is Asked.INPUT:
         if len(values) != 1:
             raise BadInput("give one VALUE; a text with blanks goes in quotes")
@@ -209,6 +252,8 @@ def answer_of(question: Question, values: tuple[str, ...]) -> Answer:
 
 
 def _read(text: str, schema: Mapping[str, Any]) -> Any:
+    from dagrun.observe.question_text import BadAnswer, read_value
+
     try:
         return read_value(text, schema)
     except BadAnswer as error:

@@ -1,30 +1,44 @@
-"""A worker on the command line: the options of its runs, a line about each of them, and an end that waits for none."""
+"""``dagrun worker``: submitted runs are carried out, a line about each of them, and an end that waits for none."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import anyio
-
-from dagrun.api.engine import Engine
-from dagrun.api.options import ResumeOptions
-from dagrun.cli.jobs.execute import LEAVE_SECONDS, has_stuck_threads, unwrapped
-from dagrun.cli.jobs.one_run import log_level
-from dagrun.cli.records.run_records import open_shared_records
-from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
-from dagrun.cli.setup.secrets import record_key, secrets_of
+from dagrun.cli.records.run_store import open_shared_runs
 from dagrun.cli.setup.settings import configure
-from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox, loop_of, opened_deps
-from dagrun.cli.terminal.display import Display
-from dagrun.cli.terminal.signals import Interrupts, exit_hard, name_of, next_in_loop
+from dagrun.cli.table_command import command
 from dagrun.cli.terminal.text import Data, data_output
 from dagrun.errors import shorten, visible
-from dagrun.journal.queue import QueueStatus
-from dagrun.workers.submitting import queue_of
-from dagrun.workers.worker import ClaimEvent, Worker
+
+if TYPE_CHECKING:
+    from dagrun.api.options import ResumeOptions
+    from dagrun.cli.terminal.display import Display
+    from dagrun.cli.terminal.signals import Interrupts
+    from dagrun.workers.worker import ClaimEvent
+
+
+@command("worker")
+def worker(**flags: Any) -> int:
+    """Carry out submitted runs, until Ctrl-C or SIGTERM: then claim no more, suspend the runs, and exit with 0.
+
+    A run belongs to one worker at a time. Suspended runs go back into the queue; calls with an effect get the grace
+    period of the policy to end. A second signal ends the worker at once; then others take its runs over when their
+    leases have expired, in 30 seconds. Nobody is asked here: a run with a question waits, and an answer from anywhere
+    (dagrun answer, the live page) puts it back into the queue.
+
+    Examples:
+      dagrun worker --journal postgresql://app@db/runs --tools my_tools
+      dagrun worker --journal postgresql://app@db/runs -t my_tools --pool mail
+
+    Exit codes:
+      0 after Ctrl-C or SIGTERM, 1 the database does not answer at the start,
+      2 wrong usage, 130 or 143 after a second signal
+    """
+    return WorkerJob(flags).carry_out()
+
 
 _MOST_REASON: Final = 400  # characters
 
@@ -40,8 +54,13 @@ class WorkerJob:
     """
 
     def __init__(self, flags: Mapping[str, Any]) -> None:
+        from dagrun.cli.setup.planners import load_compose, load_critics, make_planner
+        from dagrun.cli.setup.secrets import record_key, secrets_of
+        from dagrun.cli.setup.tool_modules import configure_tools, load_toolbox
+        from dagrun.workers.submitting import queue_of
+
         configuration = configure(flags)
-        records = open_shared_records(configuration)
+        records = open_shared_runs(configuration)
         limits = configuration.limits()
         self._toolbox = load_toolbox(configuration)
         configure_tools(configuration, limits)
@@ -64,6 +83,14 @@ class WorkerJob:
 
     def carry_out(self) -> int:
         """Work, and return the exit code."""
+        import anyio
+
+        from dagrun.cli.jobs.execute import has_stuck_threads, unwrapped
+        from dagrun.cli.jobs.one_run import log_level
+        from dagrun.cli.setup.tool_modules import loop_of
+        from dagrun.cli.terminal.display import Display
+        from dagrun.cli.terminal.signals import Interrupts, exit_hard
+
         threads = set(threading.enumerate())
         display = Display(None, log_level(self._flags), tells_faults=False)
         with data_output() as data, display, Interrupts() as signals:
@@ -75,6 +102,12 @@ class WorkerJob:
         return 0
 
     async def _work(self, lines: _ClaimLines, signals: Interrupts) -> None:
+        from dagrun.api.engine import Engine
+        from dagrun.cli.setup.tool_modules import opened_deps
+        from dagrun.cli.terminal.signals import next_in_loop
+        from dagrun.journal.queue import QueueStatus
+        from dagrun.workers.worker import Worker
+
         await self._queue.runs((QueueStatus.STUCK,))  # an address that is wrong is an error now, and not every second
         async with opened_deps(self._deps, self._toolbox) as deps, Engine() as engine:
             worker = Worker(
@@ -102,6 +135,9 @@ class _ClaimLines:
     """
 
     def __init__(self, display: Display, data: Data | None, *, is_quiet: bool) -> None:
+        from dagrun.cli.jobs.execute import LEAVE_SECONDS
+        from dagrun.cli.terminal.signals import exit_hard
+
         self._display = display
         self._data = data
         self._is_quiet = is_quiet
@@ -119,6 +155,8 @@ class _ClaimLines:
 
     def tell(self, news: ClaimEvent) -> None:
         """Report an event of a run."""
+        from dagrun.journal.queue import QueueStatus
+
         if news.standing is QueueStatus.RUNNING:
             self._claimed.add(news.run_id)
         else:
@@ -139,6 +177,8 @@ class _ClaimLines:
 
     def stop(self, number: int, stop: Callable[[], object]) -> None:
         """Stop the worker after a signal."""
+        from dagrun.cli.terminal.signals import name_of
+
         self._is_stopping = True
         runs = f" {len(self._claimed)} run{'s' * (len(self._claimed) != 1)} suspended," if self._claimed else ""
         self._say(f"{name_of(number)}: nothing more is claimed,{runs} then this ends. Once more to stop at once.")
@@ -165,6 +205,8 @@ class _ClaimLines:
 
 
 def _words(news: ClaimEvent) -> str:
+    from dagrun.journal.queue import QueueStatus
+
     reason, seconds = shorten(news.reason, _MOST_REASON), f"({news.seconds:.1f} s)"
     match news.standing:
         case QueueStatus.RUNNING:

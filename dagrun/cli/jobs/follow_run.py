@@ -12,10 +12,8 @@ import click
 
 from dagrun.api.replaying import Replayed
 from dagrun.cli.jobs.job import OnEvent
-from dagrun.cli.records.next_steps import answer_command
-from dagrun.cli.records.queued_runs import open_row
-from dagrun.cli.records.record_place import Records
-from dagrun.cli.records.resume_command import command_again, quoted
+from dagrun.cli.records.resume_command import answer_command, command_again, quoted
+from dagrun.cli.records.run_store import RunStore
 from dagrun.cli.terminal.display import StepLines
 from dagrun.cli.terminal.event_lines import EventLines
 from dagrun.cli.terminal.signals import Interrupts, next_in_loop
@@ -27,7 +25,7 @@ from dagrun.kernel.runtime.result import answer_of
 from dagrun.workers.submitting import follow
 
 
-def follow_run(records: Records, run_id: str, where: Sequence[str], data: Data, flags: Mapping[str, Any]) -> int:
+def follow_run(records: RunStore, run_id: str, where: Sequence[str], data: Data, flags: Mapping[str, Any]) -> int:
     """Follow a run to its end, print its answer, and return its exit code.
 
     Args:
@@ -68,12 +66,12 @@ def follow_run(records: Records, run_id: str, where: Sequence[str], data: Data, 
     return status.exit_code
 
 
-def _say_where_it_stands(records: Records, run_id: str, where: Sequence[str], *, is_quiet: bool) -> None:
+def _say_where_it_stands(records: RunStore, run_id: str, where: Sequence[str], *, is_quiet: bool) -> None:
     """Explain why nothing may happen: a record does not show that no worker takes its run.
 
     Of a run that is stuck this is said in any case: the command waits until somebody puts it back.
     """
-    row = open_row(records, run_id)
+    row = records.in_queue(run_id)
     is_stuck = row is not None and row.standing == "stuck"
     if row is None or row.standing == "running" or (is_quiet and not is_stuck):
         return
@@ -92,7 +90,7 @@ def _tell(past: Replayed, status: Status, data: Data, *, is_quiet: bool) -> None
         click.echo(coloured(f"{status}: {printable(shorten(past.reason, 1_000))}", colour, sys.stderr), err=True)
 
 
-async def _follow(records: Records, run_id: str, seen: Sequence[OnEvent], signals: Interrupts) -> None:
+async def _follow(records: RunStore, run_id: str, seen: Sequence[OnEvent], signals: Interrupts) -> None:
     with anyio.CancelScope() as scope:
         signals.on_first(next_in_loop(lambda _: scope.cancel()))
         async for event in follow(run_id, journal=records.journal):
