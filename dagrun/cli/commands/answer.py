@@ -19,8 +19,8 @@ from dagrun.errors import AnswerRefused, shorten, visible
 from dagrun.kernel.model.journal import Held
 
 if TYPE_CHECKING:
-    from dagrun.api.replaying import Replayed
-    from dagrun.kernel.model.question import Answer, Choice, Question
+    from dagrun import Answer, Question, Replayed
+    from dagrun.kernel.model.question import Choice
 
 
 @command("answer")
@@ -87,7 +87,7 @@ class Reply:
         Raises:
             BadInput: There is no such question, or more than one; or the answer does not fit it.
         """
-        from dagrun.kernel.model.question import Answer, Asked
+        from dagrun import Answer, Asked
         from dagrun.observe.question_text import lay_out
 
         question = self._find(about)
@@ -135,9 +135,9 @@ class Reply:
         """Ask at the terminal, as a run does."""
         import anyio
 
+        from dagrun import Answer
         from dagrun.cli.terminal.ask_person import make_approver
         from dagrun.cli.terminal.display import Display
-        from dagrun.kernel.model.question import Answer
 
         approver = make_approver(Display(None, 0))
         assert approver is not None
@@ -234,7 +234,7 @@ def answer_of(question: Question, values: tuple[str, ...]) -> Answer:
     Raises:
         BadInput: The values do not answer the question.
     """
-    from dagrun.kernel.model.question import Answer, Asked
+    from dagrun import Answer, Asked
 
     if question.kind is Asked.INPUT:
         if len(values) != 1:

@@ -13,10 +13,8 @@ from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, bounded, columns, col
 from dagrun.errors import PlanRefused, Problem, visible
 
 if TYPE_CHECKING:
+    from dagrun import Plan, Policy, Toolbox
     from dagrun.kernel.checks.flow.flow_table import FlowRow, FlowTable
-    from dagrun.kernel.model.plan import Plan
-    from dagrun.kernel.model.policy import Policy
-    from dagrun.kernel.model.toolbox import Toolbox
 
 
 Questions: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -106,9 +104,9 @@ def _check_plan(
 
 def _flow_table(plan: Plan, toolbox: Toolbox, policy: Policy, **facts: Any) -> FlowTable | None:
     """Return the table of the trust boundary; `None` if the plan has problems of other kinds."""
+    from dagrun import Flow
     from dagrun.kernel.checks.check_plan import find_problems
     from dagrun.kernel.checks.flow.flow_table import flow_table
-    from dagrun.kernel.model.flow.boundary import Flow
 
     _, checked = find_problems(plan, toolbox, policy.model_copy(update={"flow": None}), **facts)
     return None if checked is None else flow_table(checked, policy.flow or Flow())

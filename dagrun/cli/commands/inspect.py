@@ -25,7 +25,7 @@ from dagrun.errors import shorten, visible
 from dagrun.observe.line_breaks import wrap_words
 
 if TYPE_CHECKING:
-    from dagrun.api.replaying import Replayed
+    from dagrun import Replayed
     from dagrun.cli.records.run_store import RunStore
     from dagrun.kernel.model.redaction.redactor import Redactor
     from dagrun.kernel.model.value import Stored
@@ -289,7 +289,8 @@ def _boundary(past: Replayed, step: str) -> dict[str, Any]:
 
 
 def _output(stored: Stored, shown: Redactor) -> dict[str, Any]:
-    from dagrun.kernel.model.value import Unavailable, decode
+    from dagrun import Unavailable
+    from dagrun.kernel.model.value import decode
 
     if isinstance(stored, Unavailable):
         return {"output": None, "unavailable": visible(shown.text(stored.reason))}

@@ -14,13 +14,13 @@ from dagrun.cli.table_command import command
 from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, data_output
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import CannotPlan, PlanRefused, RunFailed
-from dagrun.llm.language_model import Reply, Request, Usage
+from dagrun.extend import Reply, Request, Usage
 
 if TYPE_CHECKING:
+    from dagrun import Brief, CheckedPlan, Planner
     from dagrun.cli.jobs.goals import PlanDraft
     from dagrun.cli.jobs.job import Goal
-    from dagrun.kernel.checks.checked_plan import CheckedPlan
-    from dagrun.kernel.model.planner import Brief, Planner, RevisedBy
+    from dagrun.kernel.model.planner import RevisedBy
     from dagrun.planners.prompts import Kind
 
 
@@ -182,10 +182,8 @@ async def _overhear(
     goal: Goal, inputs: dict[str, Any], kind: Kind, dialect: Dialect, wording: dict[str, Any]
 ) -> Request:
     """Return the request of the planner itself, in a run that ends there, so that it cannot differ from real ones."""
-    from dagrun.api import draft
+    from dagrun import ModelPlanner, StepwisePlanner, draft
     from dagrun.api.preloading import OWN_LOOP
-    from dagrun.planners.model_planner import ModelPlanner
-    from dagrun.planners.stepwise import StepwisePlanner
 
     OWN_LOOP.set(True)
     model = _CapturingModel(_FAULTY[dialect] if kind == "repair" else None)
@@ -225,9 +223,8 @@ class _AssumeFailed:
         self._planner = planner
 
     def revise(self, brief: Brief) -> RevisedBy:
-        from dagrun.kernel.model.outcome import ErrorKind, State, TriggerKind
-        from dagrun.kernel.model.plan import Step
-        from dagrun.kernel.model.planner import StepView, Trigger
+        from dagrun import State, Step, StepView, Trigger, TriggerKind
+        from dagrun.kernel.model.outcome import ErrorKind
 
         step = Step(id="example", tool=next((str(tool["name"]) for tool in brief.tools), "some_tool"))
         failure = Trigger(TriggerKind.FAILED_TWICE, step.id, "", error="ToolError", error_kind=ErrorKind.TOOL)

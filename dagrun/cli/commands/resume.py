@@ -19,9 +19,8 @@ from dagrun.errors import RunNotFound
 from dagrun.journal.base import without_password
 
 if TYPE_CHECKING:
+    from dagrun import Policy, Toolbox
     from dagrun.cli.jobs.job import Recording, Verb
-    from dagrun.kernel.model.policy import Policy
-    from dagrun.kernel.model.toolbox import Toolbox
 
 
 @command("resume")
@@ -80,8 +79,8 @@ def _put_back(run: str, flags: Mapping[str, Any]) -> None:
     Raises:
         BadInput: It was not submitted, or is neither stuck nor waiting.
     """
+    from dagrun import requeue
     from dagrun.cli.records.run_store import open_shared_runs, wait
-    from dagrun.workers.submitting import requeue
 
     records = open_shared_runs(configure(flags))
     run_id = records.find(run)

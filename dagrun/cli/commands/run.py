@@ -13,8 +13,8 @@ from dagrun.cli.terminal.text import Data, data_output
 from dagrun.cli.terminal.user_errors import BadInput
 
 if TYPE_CHECKING:
+    from dagrun import CheckedPlan
     from dagrun.cli.jobs.job import Goal
-    from dagrun.kernel.checks.checked_plan import CheckedPlan
 
 
 @command("run")

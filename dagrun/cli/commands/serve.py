@@ -22,9 +22,9 @@ from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, PlanRefused, shorten
 
 if TYPE_CHECKING:
+    from dagrun import CheckedPlan
     from dagrun.cli.jobs.page_server import PageServer
     from dagrun.cli.terminal.signals import Interrupts
-    from dagrun.kernel.checks.checked_plan import CheckedPlan
     from dagrun.kernel.model.toolbox import AnyTool
     from dagrun.serve.mcp.plan_server import PlanServer
     from dagrun.sources.mcp_pins import Difference, LockFile, Offer

@@ -13,7 +13,7 @@ from dagrun.cli.terminal.text import Data, data_output, is_ascii
 from dagrun.cli.terminal.user_errors import BadInput
 
 if TYPE_CHECKING:
-    from dagrun.kernel.model.plan import Plan
+    from dagrun import Plan
 
 
 _PICTURES: Final = ("svg", "png", "html")

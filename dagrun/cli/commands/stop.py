@@ -16,8 +16,8 @@ from dagrun.cli.terminal.user_errors import FAILED, BadInput
 from dagrun.errors import shorten
 
 if TYPE_CHECKING:
-    from dagrun.api.replaying import Replayed
-    from dagrun.kernel.model.event import Event, RunEnded, RunStopping, RunSuspended
+    from dagrun import Event, Replayed
+    from dagrun.kernel.model.event import RunEnded, RunStopping, RunSuspended
     from dagrun.kernel.model.question import ControlMessage
 
 
@@ -129,8 +129,8 @@ class RunOrder:
 
     async def _cancel_on_record(self) -> int:
         """Cancel a submitted run that no worker has now: the next one ends it, and starts nothing of it."""
+        from dagrun import cancel
         from dagrun.cli.terminal.ask_person import login
-        from dagrun.workers.submitting import cancel
 
         is_open = await cancel(
             self._run_id, journal=self._records.journal, reason=self._flags["reason"], by=self._flags["by"] or login()

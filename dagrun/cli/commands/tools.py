@@ -15,8 +15,9 @@ from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
 
 if TYPE_CHECKING:
+    from dagrun import Toolbox
     from dagrun.errors import Problem
-    from dagrun.kernel.model.toolbox import AnyTool, Toolbox
+    from dagrun.kernel.model.toolbox import AnyTool
 
 
 @command("tools")
@@ -55,7 +56,7 @@ def tools(*, names: tuple[str, ...], check: bool, ignored: tuple[str, ...], as_j
 
 
 def _check(chosen: Sequence[AnyTool], ignored: Sequence[str], data: Data, *, as_json: bool) -> int:
-    from dagrun.advice.tool_advice import check_tools
+    from dagrun import check_tools
     from dagrun.problem_texts import MENDS
 
     if unknown := [code for code in ignored if code not in MENDS]:

@@ -14,10 +14,10 @@ from dagrun.cli.terminal.text import Data, data_output
 from dagrun.errors import shorten, visible
 
 if TYPE_CHECKING:
+    from dagrun import ClaimEvent
     from dagrun.api.options import ResumeOptions
     from dagrun.cli.terminal.display import Display
     from dagrun.cli.terminal.signals import Interrupts
-    from dagrun.workers.worker import ClaimEvent
 
 
 @command("worker")
@@ -102,11 +102,11 @@ class WorkerJob:
         return 0
 
     async def _work(self, lines: _ClaimLines, signals: Interrupts) -> None:
+        from dagrun import Worker
         from dagrun.api.engine import Engine
         from dagrun.cli.setup.tool_modules import opened_deps
         from dagrun.cli.terminal.signals import next_in_loop
         from dagrun.journal.queue import QueueStatus
-        from dagrun.workers.worker import Worker
 
         await self._queue.runs((QueueStatus.STUCK,))  # an address that is wrong is an error now, and not every second
         async with opened_deps(self._deps, self._toolbox) as deps, Engine() as engine:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
-from dagrun.api import resume, retry, start
+from dagrun import CheckedPlan, Event, Run, RunResult, State, Status, resume, retry, start
 from dagrun.api.preloading import OWN_LOOP
 from dagrun.cli.jobs.job import Goal, Job, OnEvent, Reporting, ResumeOrRetry, unusable
 from dagrun.cli.setup.secrets import record_key
@@ -26,12 +26,7 @@ from dagrun.cli.terminal.signals import Interrupts
 from dagrun.cli.terminal.text import terminal_of
 from dagrun.cli.terminal.user_errors import REFUSED, BadInput
 from dagrun.errors import DagrunError, JournalFailed, RunFailed
-from dagrun.kernel.checks.checked_plan import CheckedPlan
-from dagrun.kernel.model.event import Event
-from dagrun.kernel.model.outcome import State, Status
 from dagrun.kernel.model.question import Approver
-from dagrun.kernel.runtime.result import RunResult
-from dagrun.kernel.runtime.run import Run
 
 if TYPE_CHECKING:
     from dagrun.cli.jobs.page_server import PageServer

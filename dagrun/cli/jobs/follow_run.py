@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import click
 
-from dagrun.api.replaying import Replayed
+from dagrun import Event, Replayed, Status, follow
 from dagrun.cli.jobs.job import OnEvent
 from dagrun.cli.records.resume_command import answer_command, command_again, quoted
 from dagrun.cli.records.run_store import RunStore
@@ -19,10 +19,8 @@ from dagrun.cli.terminal.event_lines import EventLines
 from dagrun.cli.terminal.signals import Interrupts, next_in_loop
 from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, coloured, printable
 from dagrun.errors import shorten
-from dagrun.kernel.model.event import Event, QuestionAsked, RunEnded, RunResumed, RunSuspended
-from dagrun.kernel.model.outcome import Status
+from dagrun.kernel.model.event import QuestionAsked, RunEnded, RunResumed, RunSuspended
 from dagrun.kernel.runtime.result import answer_of
-from dagrun.workers.submitting import follow
 
 
 def follow_run(records: RunStore, run_id: str, where: Sequence[str], data: Data, flags: Mapping[str, Any]) -> int:

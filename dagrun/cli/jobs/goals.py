@@ -13,7 +13,7 @@ from typing import Any, Final
 import anyio
 import click
 
-from dagrun.api import draft
+from dagrun import Add, Brief, CheckedPlan, Event, FallbackChain, Planner, Status, Step, draft
 from dagrun.api.preloading import OWN_LOOP
 from dagrun.cli.jobs.execute import unwrapped
 from dagrun.cli.jobs.job import Goal
@@ -30,16 +30,11 @@ from dagrun.cli.terminal.signals import Interrupts
 from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, bounded, coloured, printable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import PlanRefused, RunFailed
-from dagrun.kernel.checks.checked_plan import CheckedPlan
-from dagrun.kernel.model.event import DraftEnded, Event, PlannerCalled, Spliced, StepSettled
-from dagrun.kernel.model.outcome import Status
-from dagrun.kernel.model.patch import Add
-from dagrun.kernel.model.plan import Step
-from dagrun.kernel.model.planner import Brief, Planner, RevisedBy, rungs_of
+from dagrun.kernel.model.event import DraftEnded, PlannerCalled, Spliced, StepSettled
+from dagrun.kernel.model.planner import RevisedBy, rungs_of
 from dagrun.kernel.model.usage import ModelUse
 from dagrun.kernel.runtime.backend import loop_options
 from dagrun.observe.state_styles import spending_words
-from dagrun.planners.fallback_chain import FallbackChain
 
 MAX_BYTES: Final = 100_000  # of a goal
 _MAX_STEPS: Final = 100

@@ -10,27 +10,34 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
+from dagrun import (
+    Asked,
+    CheckedPlan,
+    Critic,
+    Event,
+    Planner,
+    Policy,
+    Question,
+    RunResult,
+    Secrets,
+    State,
+    Status,
+    Toolbox,
+)
 from dagrun.cli.records.resume_command import answer_command, command_again, labels_of, options_again, quoted, where_is
 from dagrun.cli.records.run_store import check_new_id, open_runs
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import JournalFailed, shorten, visible
-from dagrun.kernel.checks.checked_plan import CheckedPlan
-from dagrun.kernel.model.critic import Critic
-from dagrun.kernel.model.event import Event, QuestionAnswered, QuestionAsked, RunEnded, RunSuspended
-from dagrun.kernel.model.journal import Journal
-from dagrun.kernel.model.outcome import State, Status
-from dagrun.kernel.model.planner import Planner
-from dagrun.kernel.model.policy import Policy
-from dagrun.kernel.model.question import Approver, Asked, Question
+from dagrun.extend import Journal
+from dagrun.kernel.model.event import QuestionAnswered, QuestionAsked, RunEnded, RunSuspended
+from dagrun.kernel.model.question import Approver
 from dagrun.kernel.model.redaction.redactor import Redactor
-from dagrun.kernel.model.secrets.secret import NO_SECRETS, Secrets
-from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.model.secrets.secret import NO_SECRETS
 from dagrun.kernel.model.tracing import Traces
-from dagrun.kernel.runtime.result import RunResult
 
 if TYPE_CHECKING:
-    from dagrun.api.replaying import Replayed
+    from dagrun import Replayed
     from dagrun.cli.jobs.page_server import PageServer
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from dagrun import RunResult, State, Status
 from dagrun.cli.jobs.execute import both, execute, exit_code_of
 from dagrun.cli.jobs.job import Job, OnEvent, Reporting
 from dagrun.cli.records.output_files import RunFolder, run_folder, write_whole
@@ -18,9 +19,7 @@ from dagrun.cli.setup.plans import plan_text
 from dagrun.cli.terminal.text import SCHEMA_VERSION, SECRETS, Data, coloured, columns_of, is_ascii, printable, to_json
 from dagrun.cli.terminal.user_errors import BadInput, problem_lines
 from dagrun.errors import first_lines
-from dagrun.kernel.model.outcome import State, Status
 from dagrun.kernel.model.value import decode_or_reason
-from dagrun.kernel.runtime.result import RunResult
 from dagrun.observe.progress import summarise, warnings_of
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 RUN_JSON_VERSION: Final = 2
 
 if TYPE_CHECKING:
-    from dagrun.observe.tracing import Tracing
+    from dagrun import Tracing
 
 _LEVELS: Final = {-1: logging.ERROR, 0: logging.WARNING, 1: logging.INFO}
 

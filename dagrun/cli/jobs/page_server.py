@@ -23,7 +23,7 @@ from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from dagrun.kernel.model.journal import Journal
+    from dagrun.extend import Journal
     from dagrun.serve.page import RunsPage
 
 PORT: Final = 8321

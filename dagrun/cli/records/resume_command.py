@@ -18,7 +18,7 @@ from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.journal.base import without_password
 
 if TYPE_CHECKING:
-    from dagrun.kernel.model.question import Question
+    from dagrun import Question
 
 
 _PATHS: Final = ("runs", "policy", "output", "mcp_pins", "artifacts")
@@ -154,7 +154,7 @@ def output_of(labels: Mapping[str, Any]) -> Path | None:
 
 def answer_command(run_id: str, question: Question, where: Iterable[str] = ()) -> str:
     """Return the shell command that answers *question*."""
-    from dagrun.kernel.model.question import Asked
+    from dagrun import Asked
 
     about = question.step or question.id
     if question.kind not in (Asked.INPUT, Asked.EFFECT):

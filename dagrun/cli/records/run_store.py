@@ -28,11 +28,8 @@ from dagrun.kernel.model.journal import Held
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from dagrun.api.replaying import Replayed
-    from dagrun.journal.postgres.journal import PostgresJournal
+    from dagrun import Event, PostgresJournal, Replayed, SQLiteJournal
     from dagrun.journal.queue import QueuedRun, QueueStatus
-    from dagrun.journal.sqlite.journal import SQLiteJournal
-    from dagrun.kernel.model.event import Event
     from dagrun.kernel.model.journal import Line
 
 LAST: Final = "last"  # names the run of this project that was written to last
@@ -121,7 +118,7 @@ class RunStore:
     @cached_property
     def journal(self) -> SQLiteJournal | PostgresJournal:
         """Reads and writes the records, on any loop."""
-        from dagrun.journal.sqlite.journal import SQLiteJournal
+        from dagrun import SQLiteJournal
 
         return SQLiteJournal(self._folder, self._durability)
 
@@ -357,7 +354,7 @@ class SharedRunStore(RunStore):
     journal: PostgresJournal
 
     def __init__(self, configuration: Configuration) -> None:
-        from dagrun.journal.postgres.journal import PostgresJournal
+        from dagrun import PostgresJournal
 
         address = configuration.settings.journal
         assert address is not None

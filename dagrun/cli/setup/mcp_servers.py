@@ -26,13 +26,14 @@ import anyio
 import anyio.to_thread
 import click
 
+from dagrun import Secrets, Toolbox
 from dagrun.cli.setup.secrets import names_of_secrets, secret_named
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.toml_files import check_fields, read_toml
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
-from dagrun.kernel.model.secrets.secret import AnySecret, Secrets
-from dagrun.kernel.model.toolbox import Toolbox, hint
+from dagrun.kernel.model.secrets.secret import AnySecret
+from dagrun.kernel.model.toolbox import hint
 from dagrun.kernel.runtime.backend import loop_options
 
 if TYPE_CHECKING:

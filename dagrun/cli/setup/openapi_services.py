@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dagrun import Effect
 from dagrun.cli.setup.secrets import secret_named
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.toml_files import check_fields
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
-from dagrun.kernel.model.effect import Effect
 from dagrun.sources.network.network_rules import NetworkRules
 
 if TYPE_CHECKING:
-    from dagrun.kernel.model.secrets.secret import Secrets
-    from dagrun.kernel.model.toolbox import Toolbox
+    from dagrun import Secrets, Toolbox
 
 
 Patterns = Annotated[tuple[str, ...], Field(min_length=1)]
@@ -64,7 +63,7 @@ def service_toolboxes(configuration: Configuration) -> Iterator[Toolbox]:
 
 
 def _toolbox(configuration: Configuration, name: str, table: Mapping[str, Any]) -> Toolbox:
-    from dagrun.sources.openapi.openapi_tools import openapi_tools
+    from dagrun import openapi_tools
 
     origin = configuration.origins["openapi"]
     said = check_fields(ServiceSettings, table, f"{origin.name}: openapi.{shorten(name, 60)}")
@@ -93,7 +92,7 @@ def _auth(configuration: Configuration, service: str, secret: str | Mapping[str,
     if secret is None:
         return None
 
-    from dagrun.kernel.model.secrets.secret import Secrets
+    from dagrun import Secrets
     from dagrun.sources.openapi.service_calls import ANY_SCHEME
 
     named = {ANY_SCHEME: secret} if isinstance(secret, str) else dict(secret)

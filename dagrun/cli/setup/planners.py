@@ -10,17 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from dagrun import Critic, Planner
 from dagrun.cli.setup.setting_fields import Settings
 from dagrun.cli.setup.settings import ANTHROPIC, PROVIDERS, Configuration, names_in
 from dagrun.cli.setup.tool_modules import look_in
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
-from dagrun.kernel.model.critic import Critic
-from dagrun.kernel.model.planner import Planner
 from dagrun.kernel.model.toolbox import hint, import_target
 
 if TYPE_CHECKING:
-    from dagrun.llm.language_model import LanguageModel
+    from dagrun.extend import LanguageModel
 
 
 def load_planner(target: str | None) -> Planner | None:
@@ -141,7 +140,7 @@ def make_planner(configuration: Configuration, name: str) -> Planner:
         raise BadInput(
             "one address cannot be that of two providers: leave base_url out, or give a chain as MODULE:NAME"
         )
-    from dagrun.planners.fallback_chain import FallbackChain
+    from dagrun import FallbackChain
 
     return FallbackChain(*(_make_one(configuration, part) for part in parts))
 
@@ -211,19 +210,19 @@ def _ceiling(settings: Settings) -> dict[str, Any]:
 
 
 def _openai(settings: Settings) -> Planner:
-    from dagrun.planners.model_planner import ModelPlanner
+    from dagrun import ModelPlanner
 
     return ModelPlanner(_openai_model(settings, settings.model), **_writing(settings))
 
 
 def _anthropic(settings: Settings) -> Planner:
-    from dagrun.planners.model_planner import ModelPlanner
+    from dagrun import ModelPlanner
 
     return ModelPlanner(_anthropic_model(settings), **_writing(settings))
 
 
 def _anthropic_model(settings: Settings) -> LanguageModel:
-    from dagrun.llm.provider_models import AnthropicModel
+    from dagrun import AnthropicModel
 
     if settings.base_url is None and not (_is_set("ANTHROPIC_API_KEY") or _is_set("ANTHROPIC_AUTH_TOKEN")):
         raise BadInput(_NO_ANTHROPIC_KEY)
@@ -236,7 +235,7 @@ def _anthropic_model(settings: Settings) -> LanguageModel:
 
 
 def _stepwise(settings: Settings) -> Planner:
-    from dagrun.planners.stepwise import StepwisePlanner
+    from dagrun import StepwisePlanner
 
     if settings.dialect != "json":
         raise BadInput("the planner stepwise has no dialects: leave --dialect out")
@@ -244,8 +243,7 @@ def _stepwise(settings: Settings) -> Planner:
 
 
 def _ensemble(settings: Settings) -> Planner:
-    from dagrun.planners.fallback_chain import EnsemblePlanner
-    from dagrun.planners.model_planner import ModelPlanner
+    from dagrun import EnsemblePlanner, ModelPlanner
 
     _named(settings.fast_model, "--fast-model", "DAGRUN_FAST_MODEL")
     models = (_openai_model(settings, name) for name in (settings.fast_model, settings.model))
@@ -253,13 +251,13 @@ def _ensemble(settings: Settings) -> Planner:
 
 
 def _person(settings: Settings) -> Planner:
-    from dagrun.planners.fallback_chain import PersonPlanner
+    from dagrun import PersonPlanner
 
     return PersonPlanner()
 
 
 def _openai_model(settings: Settings, name: str | None) -> LanguageModel:
-    from dagrun.llm.provider_models import OpenAIModel
+    from dagrun import OpenAIModel
 
     if settings.base_url is None and not _is_set("OPENAI_API_KEY"):
         raise BadInput(_NO_OPENAI_KEY)

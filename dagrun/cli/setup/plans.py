@@ -9,17 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from dagrun import CheckedPlan, Plan, PlanLimits, Step, Toolbox, read_plan
 from dagrun.cli.setup.setting_fields import Mode
 from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, columns, to_json
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ValueRefused, shorten
-from dagrun.kernel.checks.checked_plan import CheckedPlan, CheckedStep
+from dagrun.kernel.checks.checked_plan import CheckedStep
 from dagrun.kernel.checks.waves import generations, in_waves
-from dagrun.kernel.model.plan import Plan, Step
-from dagrun.kernel.model.policy import PlanLimits
-from dagrun.kernel.model.toolbox import Toolbox, hint
+from dagrun.kernel.model.toolbox import hint
 from dagrun.kernel.model.value import MAX_ARGUMENT_BYTES, encode
-from dagrun.plans.read_plan import read_plan
 
 STDIN: Final = "-"
 

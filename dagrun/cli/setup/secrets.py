@@ -10,11 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from dagrun import Secrets, env
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.terminal.text import SECRETS
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
-from dagrun.kernel.model.secrets.secret import MAX_LENGTH, AnySecret, Secrets, env
+from dagrun.kernel.model.secrets.secret import MAX_LENGTH, AnySecret
 
 RECORD_KEY: Final = "DAGRUN_RECORD_KEY"
 

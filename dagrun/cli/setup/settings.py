@@ -16,7 +16,7 @@ from dagrun.cli.setup.trust import SettingsFile, close_to_tools, needs_trust, po
 from dagrun.cli.terminal.user_errors import BadInput
 
 if TYPE_CHECKING:
-    from dagrun.kernel.model.policy import Policy
+    from dagrun import Policy
 
 
 class UntrustedSettings(Settings):
@@ -102,7 +102,7 @@ class Configuration:
         Raises:
             BadInput: The policy cannot be read, or does not fit.
         """
-        from dagrun.kernel.model.policy import Policy
+        from dagrun import Policy
 
         given, source = self.settings.policy, f"{self.origins['policy'].name}: policy"
         if isinstance(given, str):

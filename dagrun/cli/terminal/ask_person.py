@@ -18,10 +18,11 @@ from typing import Final, Protocol, cast
 
 import anyio
 
+from dagrun import Answer, Asked, Question
 from dagrun.cli.terminal.display import Display
 from dagrun.cli.terminal.text import columns_of, terminal_of
 from dagrun.errors import visible
-from dagrun.kernel.model.question import Answer, Approver, Asked, Choice, Question
+from dagrun.kernel.model.question import Approver, Choice
 from dagrun.observe.question_text import BadAnswer, QuestionPage, lay_out, read_value
 
 Write = Callable[[str], object]

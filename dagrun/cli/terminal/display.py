@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final, Self, TextIO
 
 import anyio
 
+from dagrun import Event
 from dagrun.cli.terminal.text import SECRETS, is_drawable
 from dagrun.errors import shorten
 from dagrun.kernel.model.event import (
     AttemptEnded,
     AttemptStarted,
-    Event,
     HandedOn,
     PlannerCalled,
     Reviewed,

@@ -7,16 +7,14 @@ import threading
 from types import TracebackType
 from typing import Any, Final, Self
 
+from dagrun import Add, Answer, Consequence, Drop, Event, Question, Replace, Rewire, Trigger, Unavailable, Verdict
 from dagrun.cli.terminal.text import Data
 from dagrun.errors import Problem
-from dagrun.kernel.model.critic import Verdict
-from dagrun.kernel.model.event import Event, Gap
+from dagrun.kernel.model.event import Gap
 from dagrun.kernel.model.outcome import Decision, Failure, Outcome
-from dagrun.kernel.model.patch import Add, Consequence, Drop, Replace, Rewire, edit_as_dict
-from dagrun.kernel.model.planner import Trigger
-from dagrun.kernel.model.question import Answer, Question
+from dagrun.kernel.model.patch import edit_as_dict
 from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR, Redactor
-from dagrun.kernel.model.value import Unavailable, decode, decode_or_reason
+from dagrun.kernel.model.value import decode, decode_or_reason
 
 
 def as_dict(event: Event, *, with_values: bool = True) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from dagrun.kernel.model.outcome import State, Status
+from dagrun import State, Status
 from dagrun.observe.progress import ProgressTable, Row
 from dagrun.observe.state_styles import spending_words
 from dagrun.plans.drawing import SYMBOLS

@@ -16,7 +16,7 @@ import click
 from dagrun.errors import visible
 
 if TYPE_CHECKING:
-    from dagrun.kernel.model.secrets.secret import Secrets
+    from dagrun import Secrets
 
 
 SCHEMA_VERSION: Final = 1  # the version of all JSON that is printed

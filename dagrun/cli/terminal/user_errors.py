@@ -110,7 +110,7 @@ def _more(count: int) -> str:
 
 
 def _code_of(status: str) -> int:
-    from dagrun.kernel.model.outcome import Status  # imported here: if there was a run, it is loaded already
+    from dagrun import Status
 
     return Status(status).exit_code
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 import click
 
+from dagrun import Effect
 from dagrun.cli.records.output_files import RunFolder, run_folder
 from dagrun.cli.setup.setting_fields import Mode
 from dagrun.cli.setup.settings import Configuration, configure
@@ -17,11 +18,9 @@ from dagrun.cli.table_command import command
 from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, columns, data_output, is_drawable
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import MissingExtra
-from dagrun.kernel.model.effect import Effect
 
 if TYPE_CHECKING:
-    from dagrun.kernel.checks.checked_plan import CheckedPlan
-    from dagrun.kernel.runtime.result import RunResult
+    from dagrun import CheckedPlan, RunResult
 
     Figures: TypeAlias = dict[Mode, list[RunResult]]
 
@@ -125,10 +124,10 @@ class _Bench:
         return 0, self._figures
 
     def _run(self, mode: Mode, keep: Callable[[RunResult], object]) -> int:
+        from dagrun import Status
         from dagrun.cli.jobs.execute import execute
         from dagrun.cli.jobs.job import Job, Reporting
         from dagrun.cli.setup.plans import scheduled
-        from dagrun.kernel.model.outcome import Status
         from dagrun.observe.progress import summarise
 
         def on_result(result: RunResult) -> None:

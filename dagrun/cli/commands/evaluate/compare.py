@@ -21,7 +21,7 @@ from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import shorten
 
 if TYPE_CHECKING:
-    from dagrun.evaluate.comparison.variants import RunVariant
+    from dagrun import RunVariant
 
 
 @command("compare")
@@ -84,9 +84,9 @@ def compare_variants(configuration: Configuration, data: Data, paths: Sequence[s
         CasesRefused: A file or a variant cannot be used; nothing was run.
         BadInput: The file of variants cannot be used, or there is no job to summarise.
     """
+    from dagrun import Status
     from dagrun.evaluate.comparison.compare import Comparing
     from dagrun.evaluate.comparison.comparison_text import markdown_of, text_of
-    from dagrun.kernel.model.outcome import Status
 
     summary = summary_file() if flags["github"] else None
     variants = read_variants(configuration, flags["variants"])
@@ -187,8 +187,8 @@ def read_variants(configuration: Configuration, file: str | None) -> dict[str, R
 
 
 def _default_variants(configuration: Configuration) -> dict[str, RunVariant]:
+    from dagrun import RunVariant
     from dagrun.cli.setup.planners import STEPWISE, make_planner, name_of
-    from dagrun.evaluate.comparison.variants import RunVariant
 
     planner = name_of(configuration)
     if STEPWISE in names_in(planner):
@@ -203,8 +203,8 @@ def _default_variants(configuration: Configuration) -> dict[str, RunVariant]:
 
 
 def _variant(configuration: Configuration, table: Mapping[str, Any], origin: Origin) -> RunVariant:
+    from dagrun import RunVariant
     from dagrun.cli.setup.planners import load_model, make_planner, name_of
-    from dagrun.evaluate.comparison.variants import RunVariant
 
     if faults := [_unknown_field(name, origin.name) for name in table if name not in FIELDS]:
         raise BadInput(*faults)
@@ -242,7 +242,7 @@ def _unknown_field(name: str, source: str) -> str:
 
 def _policy(given: str | dict[str, Any] | None, origin: Origin) -> dict[str, Any]:
     """Return fields of a policy that can be used, from a table or a file."""
-    from dagrun.kernel.model.policy import Policy
+    from dagrun import Policy
 
     fields, source = given or {}, f"{origin.name}: policy"
     if isinstance(fields, str):

@@ -21,8 +21,8 @@ from dagrun.cli.terminal.text import Data, data_output, is_drawable, printable, 
 from dagrun.cli.terminal.user_errors import FAILED, BadInput
 
 if TYPE_CHECKING:
+    from dagrun import Planner
     from dagrun.evaluate.cases.load_cases import CaseHost
-    from dagrun.kernel.model.planner import Planner
 
 
 class _Group(click.Group):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from dagrun import Event
 from dagrun.cli.commands.evaluate.eval import host_of, quiet_logs
 from dagrun.cli.records.resume_command import as_recorded, label, quoted, tools_again
 from dagrun.cli.records.run_store import RunStore, open_runs
@@ -22,7 +23,7 @@ from dagrun.cli.terminal.user_errors import FAILED, BadInput
 from dagrun.errors import CasesRefused, shorten, visible
 from dagrun.evaluate.cases.evaluation import Evaluation, evaluate
 from dagrun.evaluate.cases.recorded_case import playable_events, recorded_case
-from dagrun.kernel.model.event import Event, RunEnded, RunStarted
+from dagrun.kernel.model.event import RunEnded, RunStarted
 from dagrun.kernel.model.python_plans.plan_text import as_yaml
 
 _OPEN_LEVELS: Final = 3  # the file, its cases, and the fields of each

@@ -18,8 +18,9 @@ from dagrun.errors import ContractError, visible
 from dagrun.evaluate.metrics.definitions import CALL_METRICS, RUN_METRICS, Definition, Unit
 
 if TYPE_CHECKING:
+    from dagrun import Metrics
     from dagrun.evaluate.metrics.alert_rules import Alert, AlertRule
-    from dagrun.evaluate.metrics.metrics import Group, Metrics, RecordedRuns
+    from dagrun.evaluate.metrics.metrics import Group, RecordedRuns
 
 _MEDIAN: Final = "The median of "
 _HELP_WIDTH: Final = 74  # characters

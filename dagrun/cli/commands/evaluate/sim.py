@@ -22,8 +22,8 @@ from dagrun.errors import shorten
 from dagrun.evaluate.intervals import Interval
 
 if TYPE_CHECKING:
+    from dagrun import Simulation, Variant
     from dagrun.evaluate.simulation.call_models import FailureModel
-    from dagrun.evaluate.simulation.simulation import Simulation, Variant
 
 
 @command("sim")
@@ -78,13 +78,13 @@ def simulate_plan(
         PlanRefused: The plan has problems.
         ContractError: It is not known how long a tool takes, or an option does not fit the plan.
     """
+    from dagrun import simulate
     from dagrun.cli.commands.evaluate.bench import check_suffix
     from dagrun.cli.setup.plans import load_plan, read_inputs
     from dagrun.cli.setup.secrets import names_of_secrets
     from dagrun.cli.setup.tool_modules import load_toolbox
-    from dagrun.evaluate.simulation.simulate import simulate
+    from dagrun.extend import Durations
     from dagrun.kernel.checks.check_plan import check_plan
-    from dagrun.kernel.decide.durations import Durations
 
     plot = None if flags["plot"] is None else check_suffix(Path(flags["plot"]).absolute())
     options: dict[str, Any] = {
@@ -125,7 +125,7 @@ def simulate_plan(
 
 
 def _recorded_failures(configuration: Configuration) -> dict[str, FailureModel]:
-    from dagrun.evaluate.simulation.call_models import failure_rates
+    from dagrun import failure_rates
 
     journal = open_runs(configuration).journal
     return wait(lambda: failure_rates(journal=journal))
@@ -276,7 +276,7 @@ def _verdict(interval: Interval, q: float) -> str:
 
 
 def _remarks(simulation: Simulation) -> Iterator[str]:
-    from dagrun.kernel.model.outcome import Status
+    from dagrun import Status
 
     for variant in simulation.variants:
         yield _critical(variant)
