@@ -7,7 +7,8 @@ To read the code, open ``dagrun/api/running.py`` first; each package says in its
 first. This file has no logic but one: it imports each public name when that is first used.
 
 What a program uses most is here. `dagrun.events` has the classes of events, `dagrun.errors` all errors, and
-`dagrun.extend` what authors of executors, journals, models and planners need.
+`dagrun.extend` what authors of executors, journals, models and planners need. `dagrun.records` and `dagrun.texts` are
+for programs that read records, and files that people write.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dagrun._lazy import lazy_names
 from dagrun._version import __version__
 
 if TYPE_CHECKING:
-    from dagrun import errors, events, extend
+    from dagrun import errors, events, extend, records, texts
     from dagrun.advice.tool_advice import check_tools
     from dagrun.api import Engine, check, draft, resume, retry, run, run_sync, start
     from dagrun.api.preloading import preload
@@ -104,7 +105,7 @@ if TYPE_CHECKING:
 
 # The public names by module. Each is imported on first use (PEP 562), so that `import dagrun` costs only what is used.
 _NAMES = {
-    "dagrun": "errors events extend",
+    "dagrun": "errors events extend records texts",
     "dagrun.observe.presenters": "report show",
     "dagrun.api": "Engine check draft resume retry run run_sync start",
     "dagrun.api.preloading": "preload",
@@ -306,6 +307,7 @@ __all__ = [
     "preload",
     "read_plan",
     "read_routes",
+    "records",
     "replay",
     "report",
     "requeue",
@@ -319,6 +321,7 @@ __all__ = [
     "simulate",
     "start",
     "submit",
+    "texts",
     "tool",
     "web",
     "where",

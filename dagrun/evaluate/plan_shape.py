@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
-from dagrun.kernel.model.event import Event, Spliced
-from dagrun.kernel.model.patch import Add
-from dagrun.kernel.model.plan import Plan
-from dagrun.kernel.model.reference import HOLE, BadReference, leading_id, parse_reference
+from dagrun import Add, Event, Plan
+from dagrun.events import Spliced
+from dagrun.records import BadReference, leading_id, parse_reference, references_in, text_of_reference
 
 Steps = Sequence[Mapping[str, Any]]
 
@@ -23,30 +22,6 @@ Steps = Sequence[Mapping[str, Any]]
 _SAID: Final = frozenset(("id", "description", "expected_output", "confidence", "estimate"))
 _VALUES: Final = ("args", "for_each", "default")
 _CONDITIONS: Final = ("when", "success")
-
-
-def references_in(value: Any) -> Iterator[str]:
-    """Yield the references in a value, as text without braces, such as ``load.rows[0]``; malformed ones are omitted."""
-    if isinstance(value, str):
-        for match in HOLE.finditer(value) if "${" in value else ():
-            if match.group(1) is not None and match.group().endswith("}"):
-                yield match.group()[2:-1]
-    elif isinstance(value, Mapping):
-        if isinstance(value.get("$step"), str):
-            yield _reference_text(value)
-        else:
-            for part in value.values():
-                yield from references_in(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from references_in(part)
-
-
-def _reference_text(value: Mapping[str, Any]) -> str:
-    path = value.get("path", "")
-    if isinstance(path, list | tuple):
-        path = "".join(f"[{json.dumps(part)}]" for part in path)
-    return f"{value['$step']}{'.' if path and not path.startswith('[') else ''}{path}"
 
 
 def _compared(condition: Any) -> Iterator[str]:
@@ -109,7 +84,7 @@ def without_literals(value: Any, places: Mapping[str, int]) -> Any:
         return named[0] if value == f"${{{references[0]}}}" else ["<text>", *named]
     if isinstance(value, Mapping):
         if isinstance(value.get("$step"), str):
-            return _renamed(_reference_text(value), places)
+            return _renamed(text_of_reference(value), places)
         return {name: without_literals(part, places) for name, part in value.items()}
     if isinstance(value, list | tuple):
         has_references = next(references_in(value), None) is not None

@@ -22,43 +22,61 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic_core import from_json
 
-from dagrun.api.checking import toolbox_of
-from dagrun.api.engine import Engine
-from dagrun.errors import (
-    CannotPlan,
+from dagrun import (
+    Add,
+    Applied,
+    Asked,
+    Brief,
     DagrunError,
-    ModelError,
-    OverCeiling,
+    Engine,
+    Event,
+    FallbackPlanner,
+    MemoryJournal,
+    Patch,
     PlanRefused,
     Problem,
-    QuestionNotFound,
+    Question,
+    Run,
+    RunResult,
+    State,
+    Status,
+    Step,
+    Toolbox,
+    ToolContext,
     ToolError,
+    Unavailable,
+    Verdict,
+    events,
 )
+from dagrun.errors import CannotPlan, ModelError, OverCeiling, QuestionNotFound
 from dagrun.evaluate.cases.stand_in_world import CONTEXT, composing_tool, stub_of
-from dagrun.executors.executors import CoroutineExecutor
-from dagrun.features.redacted_records.sealing import Sealer
-from dagrun.journal.memory import MemoryJournal
-from dagrun.kernel.checks.tool_contracts import recorded_toolbox
-from dagrun.kernel.decide.run_status import NO_APPROVER, NO_PLAN_NOR_PLANNER, NO_PLANNER
-from dagrun.kernel.model import event as events
-from dagrun.kernel.model.codec.event_codec import events_of
-from dagrun.kernel.model.critic import Verdict
-from dagrun.kernel.model.effect import Applied
-from dagrun.kernel.model.event import Event, Opening
-from dagrun.kernel.model.executor import CallFailed, KeptResult
-from dagrun.kernel.model.journal import Journal, Line
-from dagrun.kernel.model.outcome import ErrorKind, Outcome, State, Status
-from dagrun.kernel.model.patch import Add, Patch
-from dagrun.kernel.model.plan import Step
-from dagrun.kernel.model.planner import Brief, FallbackPlanner, HandOn, RevisedBy
-from dagrun.kernel.model.question import Asked, Question
-from dagrun.kernel.model.secrets.secret import KEY
-from dagrun.kernel.model.tool_context import ToolContext
-from dagrun.kernel.model.toolbox import COMPOSE, AnyTool, Toolbox
-from dagrun.kernel.model.usage import ANSWERS, METER
-from dagrun.kernel.model.value import Unavailable, decode, encode
-from dagrun.kernel.runtime.result import RunResult
-from dagrun.kernel.runtime.run import Run
+from dagrun.extend import (
+    ANSWERS,
+    METER,
+    AnyTool,
+    CallFailed,
+    CoroutineExecutor,
+    ErrorKind,
+    HandOn,
+    Journal,
+    KeptResult,
+    Outcome,
+    RevisedBy,
+    toolbox_of,
+)
+from dagrun.records import (
+    COMPOSE,
+    NO_APPROVER,
+    NO_PLAN_NOR_PLANNER,
+    NO_PLANNER,
+    Line,
+    Opening,
+    Sealer,
+    decode,
+    encode,
+    events_of,
+    recorded_toolbox,
+)
 
 LATE: Final = ("it took longer", "it was told to stop")  # of a planner, which gave no answer
 _FAILED: Final = "the critic failed: "
@@ -880,8 +898,8 @@ def recorded_tools(opening: Opening) -> Toolbox:
 def secrets_in(part: Any) -> Iterator[str]:
     """Yield the name of each secret that plain JSON refers to."""
     if isinstance(part, Mapping):
-        if isinstance(part.get(KEY), str):
-            yield part[KEY]
+        if isinstance(part.get("$secret"), str):
+            yield part["$secret"]
         for inner in part.values():
             yield from secrets_in(inner)
     elif isinstance(part, list):

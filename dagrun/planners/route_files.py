@@ -159,12 +159,14 @@ def _filled(value: Any, values: Mapping[str, Any]) -> Any:
 
 
 def read_routes(folder: str | Path) -> tuple[Route, ...]:
-    """Return the routes in a folder, for a `RouterPlanner`: each file ``*.json``, in the order of their names.
+    """Return the routes of a folder, for a `RouterPlanner`, or of one file.
+
+    Of a folder, each file ``*.json`` is read, in the order of their names.
 
     Of two routes for the same goal, a router uses the first; a warning in the log names both files.
 
     Args:
-        folder: The folder, which `dagrun learn` has written, or whoever edited its files.
+        folder: The folder, or one file, which `dagrun learn` has written, or whoever edited its files.
 
     Raises:
         ContractError: There is no such folder, or a file is no route; the message names it.
@@ -177,6 +179,8 @@ def read_routes(folder: str | Path) -> tuple[Route, ...]:
 
 def routes_in(folder: Path) -> dict[Path, RouteFile]:
     """Return the routes in a folder, by their files, in the order of their names; see `read_routes`."""
+    if folder.suffix == ".json" and not folder.is_dir():
+        return {folder: read_route(folder)}
     if not folder.is_dir():
         raise ContractError(f"there is no folder of routes {folder}")
     return {path: read_route(path) for path in sorted(folder.glob("*.json"))}

@@ -16,8 +16,8 @@ from typing import Any, Final, Literal
 from dagrun.errors import shorten
 from dagrun.kernel.model.contracts.schema_types import words
 from dagrun.kernel.model.reference import path_text
-from dagrun.kernel.model.value import Path
-from dagrun.sources.foreign_schema import Schema, definition_of, subschemas
+from dagrun.kernel.model.value import Path, encode, to_json
+from dagrun.sources.foreign_schema import Schema, definition_of, read_schema, subschemas
 
 FIRST_WORK: Final = 50_000  # units that each check has
 WORK_BY_BYTE: Final = 4  # more of them, for each byte of JSON
@@ -44,6 +44,20 @@ class SchemaFault:
     def __str__(self) -> str:
         where = path_text(self.place).removeprefix(".")
         return f"{where}: {self.text}" if where else self.text
+
+
+def schema_faults(schema: Any, value: Any, what: str) -> list[SchemaFault]:
+    """Return the faults of a value that does not fit a foreign JSON Schema; empty if it fits.
+
+    Args:
+        schema: The schema, as people write it.
+        value: Plain JSON.
+        what: What the schema describes, to begin messages with.
+
+    Raises:
+        ContractError: The schema is none, or one that cannot be enforced.
+    """
+    return SchemaRules(read_schema(schema, what)).faults(value, len(to_json(encode(value))))
 
 
 class SchemaRules:

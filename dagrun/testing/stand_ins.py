@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 
 from dagrun.errors import ContractError
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.extend import AnyTool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

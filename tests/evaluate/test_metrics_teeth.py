@@ -52,7 +52,7 @@ RECORD_MUTANTS = {
     "nobody changes anything unasked": ('        self.run.unasked += event["origin"] == "host"\n', ""),
     "each hedge wins": ('calls.hedges_won += event["has_won"]', "calls.hedges_won += True"),
 }
-PATH_MUTANTS = {"dependencies are not followed": ("for need in needs_of(step):", "for need in ():")}
+PATH_MUTANTS = {"dependencies are not followed": ("for need in needs[id_])", "for need in ())")}
 TABLE_MUTANTS = {
     "open runs have failed": ("return [run for run in runs if run.has_ended]", "return list(runs)"),
     "failures cost nothing": (

@@ -10,16 +10,11 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from dagrun.errors import CasesRefused, PlanRefused, shorten
+from dagrun import Asked, PlanRefused, State
+from dagrun.errors import CasesRefused
 from dagrun.evaluate.cases.failures import FAILURE_NAMES, is_failure
-from dagrun.kernel.model.outcome import State
-from dagrun.kernel.model.question import Asked, Choice
-from dagrun.kernel.model.reference import path_text
-from dagrun.kernel.model.toolbox import hint
-from dagrun.kernel.model.value import describe
-from dagrun.plans.json_reader import take_out_marks
-from dagrun.plans.plan_fields import EXPECTED
-from dagrun.plans.yaml_reader import parse_yaml
+from dagrun.extend import Choice
+from dagrun.texts import EXPECTED, describe, hint, path_text, read_yaml, shorten
 
 Text: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=2_000)]
 Name: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,100}$")]
@@ -415,14 +410,13 @@ def read_file(path: Path) -> CaseFile:
         data = path.read_bytes()
         if len(data) > _MAX_BYTES:
             raise CasesRefused([f"{path} has more than {_MAX_BYTES} bytes"])
-        tree, problems = parse_yaml(data.decode("utf-8-sig"), _MAX_DEPTH)
+        tree, problems = read_yaml(data.decode("utf-8-sig"), _MAX_DEPTH)
     except OSError as error:
         raise CasesRefused([f"cannot read {path}: {error.strerror}"]) from error
     except UnicodeDecodeError as error:
         raise CasesRefused([f"{path} is not text: byte {error.start} is not UTF-8"]) from None
     except PlanRefused as error:
         raise CasesRefused([f"{path}: {problem.sentence}" for problem in error.problems]) from None
-    problems += take_out_marks(tree)
     if problems:
         raise CasesRefused([f"{path}: {_where(problem.path, tree)}{problem.sentence}" for problem in problems])
     try:

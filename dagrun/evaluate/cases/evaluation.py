@@ -18,7 +18,7 @@ from dagrun.evaluate.cases.figures import Figures, GateResult, figures_of, judge
 from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases
 from dagrun.evaluate.cases.stand_in_world import Bend
 from dagrun.evaluate.cases.trial import CaseRun, carry_out
-from dagrun.testing.virtual_clock import run_virtual
+from dagrun.testing import run_virtual
 
 SCHEMA_VERSION = 1
 

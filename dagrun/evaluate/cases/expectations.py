@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import anyio
 
-from dagrun.errors import ContractError, ValueRefused, shorten
+from dagrun import Plan, RunResult, State, Step
+from dagrun.errors import ContractError, ValueRefused
 from dagrun.evaluate.cases.case_file import (
     CallExpectation,
     CeilingExpectation,
@@ -24,13 +25,9 @@ from dagrun.evaluate.cases.matching import differences, fits, shown
 from dagrun.evaluate.cases.stand_in_world import StandInCall
 from dagrun.evaluate.cases.trial import CaseRun, Deadlocked, end_of
 from dagrun.evaluate.plan_shape import plain_plan
-from dagrun.kernel.model.outcome import Outcome, State
-from dagrun.kernel.model.plan import Plan, Step
-from dagrun.kernel.model.value import encode, to_json
-from dagrun.kernel.runtime.plugin_calls import PluginFailed, call_plugin
-from dagrun.kernel.runtime.result import RunResult
-from dagrun.sources.foreign_schema import read_schema
-from dagrun.sources.schema_check import SchemaRules
+from dagrun.extend import Outcome, PluginFailed, call_plugin
+from dagrun.records import encode
+from dagrun.texts import schema_faults, shorten
 
 JudgeAnswer = Callable[[Any], Awaitable[str]]
 _GRACE: Final = 1.0  # seconds in which a critic that is told to stop may clean up
@@ -99,10 +96,8 @@ def _answer(expected: Expectation, result: RunResult) -> Iterator[str]:
     if "contains" in expected.model_fields_set:
         yield from differences(answer, expected.contains, "output", is_part=True)
     if expected.output_schema is not None:
-        rules = SchemaRules(read_schema(expected.output_schema, "expect.schema"))
-        yield from (
-            f"output does not fit the schema: {fault}" for fault in rules.faults(answer, len(to_json(encode(answer))))
-        )
+        faults = schema_faults(expected.output_schema, answer, "expect.schema")
+        yield from (f"output does not fit the schema: {fault}" for fault in faults)
 
 
 def _steps(expected: Mapping[str, StepExpectation], result: RunResult) -> Iterator[str]:

@@ -6,11 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from dagrun.errors import ToolError
-from dagrun.kernel.decide.classify import classify
-from dagrun.kernel.model.executor import CallFailed, WorkerDied
-from dagrun.kernel.model.outcome import ErrorKind, Failure
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun import ToolError
+from dagrun.extend import AnyTool, CallFailed, ErrorKind, Failure, WorkerDied, classify
 
 
 class HttpStatusError(Exception):

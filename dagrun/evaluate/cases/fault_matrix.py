@@ -15,16 +15,13 @@ from typing import Any, Final, Literal
 
 from pydantic_core import from_json
 
+from dagrun import Asked, Effect, State, Status
 from dagrun.errors import ValueRefused
 from dagrun.evaluate.cases.case_file import Act
 from dagrun.evaluate.cases.stand_in_world import Bend, StandInCall
 from dagrun.evaluate.cases.trial import CaseRun
-from dagrun.kernel.graph.live_graph import LiveGraph
-from dagrun.kernel.graph.node import Node
-from dagrun.kernel.model.effect import Effect
-from dagrun.kernel.model.event import QuestionAsked
-from dagrun.kernel.model.outcome import State, Status
-from dagrun.kernel.model.question import Asked
+from dagrun.events import QuestionAsked
+from dagrun.records import LiveGraph, Node
 
 _LATE: Final = 1_000.0  # seconds longer than a call should take
 _LATER: Final = 1e-6  # seconds, for sums of floats

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any, Final
 
+from dagrun import State
 from dagrun.evaluate.cases.case_file import Bound, Case
 from dagrun.evaluate.cases.trial import CaseRun
 from dagrun.evaluate.intervals import Interval, quantile, rate_interval
-from dagrun.kernel.model.event import AttemptEnded
-from dagrun.kernel.model.outcome import State
-from dagrun.kernel.model.toolbox import hint
+from dagrun.events import AttemptEnded
+from dagrun.texts import hint
 
 
 @dataclass(frozen=True, slots=True)

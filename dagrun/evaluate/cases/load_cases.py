@@ -13,23 +13,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dagrun.api.checking import AnyPlan, toolbox_of
-from dagrun.errors import CasesRefused, ContractError, PlanRefused
+from dagrun import Effect, Plan, Planner, PlanRefused, Policy, RouterPlanner, Toolbox, read_plan, read_routes
+from dagrun.errors import CasesRefused, ContractError
 from dagrun.evaluate.cases.case_file import Case, CaseFile, read_file
 from dagrun.evaluate.cases.expectations import AnswerJudge
 from dagrun.evaluate.cases.figures import unknown_figures
 from dagrun.evaluate.cases.stand_in_world import CaseWorld, must_fit, scripts_of, unknown_arguments
 from dagrun.evaluate.cases.trial import PlayedPlanner, TrialSettings
-from dagrun.kernel.model.effect import Effect
-from dagrun.kernel.model.plan import Plan
-from dagrun.kernel.model.planner import Planner, must_be_planner
-from dagrun.kernel.model.policy import Policy
-from dagrun.kernel.model.signature import explain
-from dagrun.kernel.model.toolbox import Toolbox, import_target
-from dagrun.planners.host_plans import RouterPlanner
-from dagrun.planners.route_files import read_route, read_routes
-from dagrun.plans.plan_fields import faults_of
-from dagrun.plans.read_plan import read_plan
+from dagrun.extend import AnyPlan, must_be_planner
+from dagrun.texts import explain, faults_of, import_target
 
 # Makes a planner, of the name of one of dagrun's, if any, and the name of a model, if any.
 MakePlanner = Callable[[str | None, str | None], Planner]
@@ -156,7 +148,7 @@ class _Loader:
                 raise CasesRefused([f'{self._path}: it names no tools: tools: my_tools, or ["my_tools:TOOLS"]'])
             return self._host.tools()
         try:
-            return toolbox_of([self._imported(one) for one in ([named] if isinstance(named, str) else named)])
+            return Toolbox(*(self._imported(one) for one in ([named] if isinstance(named, str) else named)))
         except ContractError as error:
             raise CasesRefused([f"{self._path}: tools: {error}"]) from error
 
@@ -209,7 +201,7 @@ class _Loader:
             if target is not None or model is not None:
                 raise CasesRefused(["routes: routes need neither a planner nor a model; name one of them"])
             place = self._folder / case.routes
-            router = RouterPlanner(read_routes(place) if place.is_dir() else [read_route(place).as_route()])
+            router = RouterPlanner(read_routes(place))
             return lambda world: router
         if target is None and model is None:
             return lambda world: None

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final
 
-from dagrun.errors import shorten
+from dagrun.texts import shorten
 
 _CLOSE: Final = 1e-9  # of numbers, relative; sums of floats differ by less
 _MAX_SHOWN: Final = 300

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from dagrun.api.replaying import replayed
+from dagrun import Add, Asked, Event, State, Status, Unavailable
 from dagrun.errors import CasesRefused, ValueRefused
 from dagrun.evaluate.cases.case_file import FOREVER
 from dagrun.evaluate.cases.failures import WRONG_TYPE, said_of
@@ -26,26 +26,33 @@ from dagrun.evaluate.replay import (
     secrets_in,
     was_stopped,
 )
-from dagrun.features.redacted_records.records import as_shown, redactor_of
-from dagrun.kernel.graph.live_graph import LiveGraph
-from dagrun.kernel.graph.node import Node
-from dagrun.kernel.model.codec.event_codec import events_of, marks_of
-from dagrun.kernel.model.event import DraftEnded, Event, Opening, RunEnded, RunStarted, RunSuspended, Spliced
-from dagrun.kernel.model.journal import Line
-from dagrun.kernel.model.outcome import ErrorKind, State, Status
-from dagrun.kernel.model.patch import Add, edit_as_dict
-from dagrun.kernel.model.question import Asked
-from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR, Hook
-from dagrun.kernel.model.toolbox import COMPOSE
-from dagrun.kernel.model.value import Unavailable, decode, encode, to_json
-from dagrun.kernel.runtime.result import answer_of
+from dagrun.events import DraftEnded, RunEnded, RunStarted, RunSuspended, Spliced
+from dagrun.extend import ErrorKind
+from dagrun.records import (
+    COMPOSE,
+    Line,
+    LiveGraph,
+    Node,
+    Opening,
+    answer_of,
+    decode,
+    edit_as_dict,
+    encode,
+    events_of,
+    marks_of,
+    redacted_events,
+    replayed,
+    to_json,
+)
 
 _MAX_ANSWER: Final = 2_000  # bytes of JSON of an answer that is expected in full
 _MAX_STEPS: Final = 12  # whose states are all listed; of larger plans, only those that are worth a look
 _OWN: Final = frozenset(("coroutine", "thread", "process"))  # executors that every run has
 
 
-def recorded_case(run_id: str, recorded: Sequence[Event], *, redact: Hook | None = None) -> dict[str, Any]:
+def recorded_case(
+    run_id: str, recorded: Sequence[Event], *, redact: Callable[[str], str] | None = None
+) -> dict[str, Any]:
     """Return the fields of a `Case` of a run that has ended.
 
     What must not be shown is redacted: what looks like a token, what the name of its field says to be secret, the kinds
@@ -64,8 +71,7 @@ def recorded_case(run_id: str, recorded: Sequence[Event], *, redact: Hook | None
     if not isinstance(last, RunEnded):
         where = f" ({last.status}: {last.reason})" if isinstance(last, RunSuspended) else ""
         raise CasesRefused([f"run {run_id} has not ended{where}: a case says how it ends"])
-    redactor = redactor_of(recorded, redact) or DEFAULT_REDACTOR
-    shown = [as_shown(event, redactor) for event in recorded]
+    shown = redacted_events(recorded, redact)
     outcomes = RecordedOutcomes(shown)
     if reasons := list(_reasons_against(outcomes)):
         raise CasesRefused([f"run {run_id} cannot become a case: {reason}" for reason in reasons])

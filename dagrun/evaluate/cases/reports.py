@@ -7,9 +7,9 @@ from textwrap import wrap
 from typing import Final
 from xml.etree import ElementTree
 
-from dagrun.errors import visible
 from dagrun.evaluate.cases.evaluation import CaseResult, Evaluation, FileResult
 from dagrun.evaluate.cases.figures import PassRate
+from dagrun.texts import visible
 
 _MAX_MISSES: Final = 20  # of a case
 _WIDTH: Final = 80  # characters of a line of figures

@@ -14,16 +14,14 @@ import anyio
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
-from dagrun.errors import ToolError, ValueRefused, shorten
+from dagrun import Applied, Toolbox, ToolContext, ToolError
+from dagrun.errors import ValueRefused
 from dagrun.evaluate.cases.case_file import FOREVER, Act, Case, Effective
 from dagrun.evaluate.cases.failures import WRONG_TYPE, failure_of
 from dagrun.evaluate.cases.matching import differences, fits, shown
-from dagrun.kernel.model.effect import Applied
-from dagrun.kernel.model.executor import CallFailed
-from dagrun.kernel.model.signature import explain
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.tool_context import ToolContext
-from dagrun.kernel.model.toolbox import COMPOSE, AnyTool, Toolbox, hint
+from dagrun.extend import AnyTool, CallFailed, make_tool
+from dagrun.records import COMPOSE
+from dagrun.texts import explain, hint, shorten
 
 CONTEXT: Final = "dagrun_context"
 

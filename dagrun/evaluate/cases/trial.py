@@ -12,34 +12,34 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import anyio
 from pydantic import ValidationError
 
-from dagrun.api.checking import AnyPlan
-from dagrun.api.engine import Engine
-from dagrun.errors import CannotPlan, CasesRefused, DagrunError, PlanRefused, join_lines
+from dagrun import (
+    Add,
+    Answer,
+    Brief,
+    Budget,
+    Critic,
+    DagrunError,
+    Engine,
+    Event,
+    Patch,
+    Plan,
+    Planner,
+    PlanRefused,
+    Policy,
+    Question,
+    RunResult,
+    State,
+    Status,
+    TriggerKind,
+)
+from dagrun.errors import CannotPlan, CasesRefused
 from dagrun.evaluate.cases.case_file import FOREVER, Case, PersonReply, PlannerReply
 from dagrun.evaluate.cases.stand_in_world import CaseWorld
 from dagrun.evaluate.plan_shape import first_plan
-from dagrun.kernel.graph.budget import Budget
-from dagrun.kernel.model.critic import Critic
-from dagrun.kernel.model.event import (
-    AttemptEnded,
-    DraftEnded,
-    Event,
-    QuestionAsked,
-    ReplanEnded,
-    ReplanRequested,
-    Reviewed,
-    Spliced,
-)
-from dagrun.kernel.model.outcome import State, Status, TriggerKind
-from dagrun.kernel.model.patch import Add, Patch
-from dagrun.kernel.model.plan import Plan
-from dagrun.kernel.model.planner import Brief, Planner, RevisedBy
-from dagrun.kernel.model.policy import Policy
-from dagrun.kernel.model.question import Answer, Approver, Question
-from dagrun.kernel.model.signature import explain
-from dagrun.kernel.model.usage import METER
-from dagrun.kernel.runtime.result import RunResult
-from dagrun.testing.virtual_clock import VirtualClockLoop
+from dagrun.events import AttemptEnded, DraftEnded, QuestionAsked, ReplanEnded, ReplanRequested, Reviewed, Spliced
+from dagrun.extend import METER, AnyPlan, Approver, RevisedBy
+from dagrun.testing import VirtualClockLoop
+from dagrun.texts import explain, join_lines
 
 
 class PlayedPlanner:

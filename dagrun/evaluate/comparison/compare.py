@@ -11,26 +11,18 @@ from typing import Any, Final
 
 import anyio
 
-from dagrun.errors import CasesRefused, ContractError, OverCeiling, shorten
+from dagrun import Budget, Planner, RunResult, RunVariant, StaticPlanner, Status, VariantComparison
+from dagrun.errors import CasesRefused, ContractError
 from dagrun.evaluate.cases.case_file import CallExpectation, Case, Expectation, find_files
 from dagrun.evaluate.cases.expectations import JudgeAnswer, misses_of, objection_to, unmet_by
 from dagrun.evaluate.cases.load_cases import CaseHost, ReadyCase, load_cases, only_computes
 from dagrun.evaluate.cases.trial import CaseRun
-from dagrun.evaluate.comparison.comparison import VariantComparison
 from dagrun.evaluate.comparison.differences import Sample
-from dagrun.evaluate.comparison.variants import RunVariant, left_of
-from dagrun.kernel.graph.budget import Budget
-from dagrun.kernel.graph.ledger import Ledger, ModelCall, Reservation
-from dagrun.kernel.model.event import AttemptEnded, DraftEnded, ModelCharged, Spliced
-from dagrun.kernel.model.outcome import Status
-from dagrun.kernel.model.planner import Planner
-from dagrun.kernel.model.policy import Policy
-from dagrun.kernel.model.reference import compile_template
-from dagrun.kernel.model.usage import METER, Charge, ModelUse
-from dagrun.kernel.runtime.result import RunResult
-from dagrun.llm.language_model import must_be_counts
-from dagrun.planners.host_plans import StaticPlanner
-from dagrun.testing.virtual_clock import run_virtual
+from dagrun.events import AttemptEnded, DraftEnded, ModelCharged, Spliced
+from dagrun.extend import METER, BudgetMeter
+from dagrun.records import leading_id, references_in
+from dagrun.testing import run_virtual
+from dagrun.texts import shorten
 
 _REACHED: Final = "the ceiling of the comparison is reached"
 
@@ -94,7 +86,8 @@ class Comparing:
     ) -> None:
         if len(ways) < 2:
             raise ContractError(f"a comparison needs two ways at least, and has {len(ways)}")
-        must_be_counts("compare", runs=runs)
+        if type(runs) is not int or runs < 1:
+            raise ContractError(f"compare: runs must be at least 1, got {runs!r}")
         self._ways = {
             name: way if isinstance(way, RunVariant) else RunVariant(planner=way) for name, way in ways.items()
         }
@@ -195,7 +188,7 @@ class Comparing:
             return False
         refusals = purse.refusals
         trial = await way.carry_out(ready, seed, purse.budget)
-        meter = _JudgeMeter(purse.budget, self.comparison.judges)
+        meter = BudgetMeter(purse.budget, self.comparison.judges)
         sample = await _sample(name, way, ready, trial, meter)
         self.comparison.unpaired.append(sample)
         if meter.refused:
@@ -248,7 +241,7 @@ class _SharedBudget:
     @property
     def left(self) -> dict[str, Any]:
         """The remaining budget, by names of policy fields."""
-        return {} if self.budget is None else left_of(self.budget)
+        return {} if self.budget is None else self.budget.left_for_policy()
 
     @property
     def refusals(self) -> int:
@@ -256,59 +249,7 @@ class _SharedBudget:
         return 0 if self.budget is None else self.budget.refusals
 
 
-class _JudgeMeter:
-    """Charges the calls of models that judge an answer: to the ceilings of the comparison, not to a way.
-
-    Args:
-        budget: The ceilings; `None` for none.
-        use: Adds up what all judges use.
-
-    Attributes:
-        use: What was given.
-        refused: Why a call was not made, in a sentence; empty if none was refused.
-        is_priced: Whether the cost of each call was known, or at least the most that it could be.
-    """
-
-    __slots__ = ("_ledger", "is_priced", "refused", "use")
-
-    def __init__(self, budget: Budget | None, use: ModelUse) -> None:
-        self._ledger = Ledger(Policy(), budget)
-        self.use = use
-        self.refused = ""
-        self.is_priced = True
-
-    def reserve(self, who: str, tokens: int | None, cost: float | None) -> Charge:
-        """Reserve the worst case of a call.
-
-        Raises:
-            OverCeiling: It does not fit any more.
-        """
-        call = ModelCall(shorten(who, 60), tokens, cost)
-        reservation = self._ledger.reserve_model(call)
-        if reservation is None:
-            self.refused = self._ledger.why_no_model(call)
-            raise OverCeiling(self.refused)
-        return _JudgeCharge(self, reservation)
-
-    def settle(self, reservation: Reservation, tokens: int | None, cost: float | None) -> None:
-        """Charge the usage of a call; an unknown figure is charged at its worst case."""
-        self._ledger.settle(reservation, tokens, cost, is_reported=tokens is not None or cost is not None)
-        most = reservation.called
-        paid = most.max_cost if cost is None else cost
-        self.use.add((most.max_tokens if tokens is None else tokens) or 0, paid)
-        self.is_priced = self.is_priced and paid is not None
-
-
-@dataclass(slots=True)
-class _JudgeCharge:
-    meter: _JudgeMeter
-    reservation: Reservation
-
-    def settle(self, tokens: int | None, cost: float | None) -> None:
-        self.meter.settle(self.reservation, tokens, cost)
-
-
-async def _sample(name: str, way: RunVariant, ready: ReadyCase, trial: CaseRun, meter: _JudgeMeter) -> Sample:
+async def _sample(name: str, way: RunVariant, ready: ReadyCase, trial: CaseRun, meter: BudgetMeter) -> Sample:
     """Compare a run with its expectations, and measure its usage and drift."""
     expected = ready.case.expect
     judge = None if ready.judge is None else partial(_judged, ready.judge, meter)
@@ -335,7 +276,7 @@ async def _sample(name: str, way: RunVariant, ready: ReadyCase, trial: CaseRun, 
     )
 
 
-async def _judged(judge: JudgeAnswer, meter: _JudgeMeter, answer: Any) -> str:
+async def _judged(judge: JudgeAnswer, meter: BudgetMeter, answer: Any) -> str:
     """Return the objection of a judge, whose calls of models are charged to *meter*."""
     METER.set(meter)  # it has context variables of its own
     return await judge(answer)
@@ -382,7 +323,7 @@ def _used_by_themselves(case: Case, trial: CaseRun, result: RunResult) -> Iterat
     yield from (_outer(call.step) for call in trial.world.calls if call.tool.name in wanted)
     yield from (id_ for id_, step in steps.items() if step.tool in wanted)  # it may not have been called
     if output is not None:
-        yield from compile_template(output)[0].sources
+        yield from map(leading_id, references_in(output))
     else:
         yield from steps.keys() - {need for step in steps for need in result.dependencies(step)}
     yield from _before_the_last_change(trial)

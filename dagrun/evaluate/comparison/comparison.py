@@ -8,11 +8,11 @@ from itertools import combinations
 from statistics import mean, median
 from typing import Any, Final
 
-from dagrun.errors import listing
 from dagrun.evaluate.cases.figures import PassRate
 from dagrun.evaluate.comparison.differences import AMOUNTS, SHARES, Pair, PairwiseResult, Sample, difference_of, verdict
 from dagrun.evaluate.intervals import CONFIDENCE
-from dagrun.kernel.model.usage import ModelUse
+from dagrun.extend import ModelUse
+from dagrun.texts import listing
 
 SCHEMA_VERSION: Final = 1
 

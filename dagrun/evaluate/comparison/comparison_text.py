@@ -9,11 +9,12 @@ from statistics import median
 from textwrap import wrap
 from typing import Final
 
-from dagrun.errors import shorten, visible
+from dagrun import VariantComparison
 from dagrun.evaluate.cases.reports import cell, rate_text
-from dagrun.evaluate.comparison.comparison import VariantComparison, VariantFigures
+from dagrun.evaluate.comparison.comparison import VariantFigures
 from dagrun.evaluate.comparison.differences import MOST_SHOWN, VariantDifference, difference_of, times
 from dagrun.evaluate.intervals import CONFIDENCE
+from dagrun.texts import shorten, visible
 
 _MOST_MISSES: Final = 3  # of a way
 

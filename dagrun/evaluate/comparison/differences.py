@@ -8,8 +8,8 @@ from math import ceil, inf, isfinite, log
 from statistics import median
 from typing import Any, Final, TypeAlias
 
-from dagrun.errors import shorten, visible
 from dagrun.evaluate.intervals import Interval, fewest_for, median_interval, paired_rates_interval
+from dagrun.texts import shorten, visible
 
 _MOST_RUNS: Final = 10_000  # nobody makes more; a difference that needs them is as good as none
 

@@ -9,23 +9,27 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dagrun.errors import CasesRefused, ContractError, OverCeiling, short_repr
+from dagrun import (
+    Answer,
+    AnthropicModel,
+    Asked,
+    Budget,
+    OpenAIModel,
+    Plan,
+    Planner,
+    Policy,
+    Question,
+    Toolbox,
+    agent_tool,
+)
+from dagrun.errors import CasesRefused, ContractError, OverCeiling
 from dagrun.evaluate.cases.case_file import Case, Expectation, PersonReply
 from dagrun.evaluate.cases.load_cases import ReadyCase, models_of
 from dagrun.evaluate.cases.stand_in_world import CaseWorld
 from dagrun.evaluate.cases.trial import CaseRun, approver_of, carry_out
-from dagrun.kernel.checks.checked_plan import EVERY_TOOL
-from dagrun.kernel.graph.budget import Budget, Kind
-from dagrun.kernel.model.plan import Plan
-from dagrun.kernel.model.planner import Planner, must_be_planner
-from dagrun.kernel.model.policy import Policy
-from dagrun.kernel.model.question import Answer, Approver, Asked, Question
-from dagrun.kernel.model.signature import explain
-from dagrun.kernel.model.toolbox import AnyTool, Toolbox
-from dagrun.kernel.model.value import decode_or_reason
-from dagrun.llm.http_model import HttpModel
-from dagrun.llm.language_model import LanguageModel, must_be_model
-from dagrun.model_tools.agent_tool import agent_tool
+from dagrun.extend import AnyTool, Approver, LanguageModel, must_be_model, must_be_planner
+from dagrun.records import decode_or_reason
+from dagrun.texts import explain, short_repr
 
 _AGENT: Final = "agent"
 MAX_TURNS: Final = 20  # of an agent, as many as `StepwisePlanner` takes steps
@@ -126,7 +130,8 @@ class RunVariant:
                 self.make_planner()
             elif ready.means.make_planner(ready.world()) is None:
                 raise ContractError("neither the way nor the case has a planner")
-            if ready.case.clock == "virtual" and any(isinstance(model, HttpModel) for model in self._models(ready)):
+            servers = (OpenAIModel, AnthropicModel)
+            if ready.case.clock == "virtual" and any(isinstance(model, servers) for model in self._models(ready)):
                 raise ContractError("it asks the server of a model, which knows no virtual clock; leave out `clock`")
         except ContractError as error:
             raise CasesRefused([str(error)]) from error
@@ -184,7 +189,7 @@ def _made(given: Any, method: str) -> Any:
 
 def _agent(way: RunVariant, ready: ReadyCase, tools: Toolbox, policy: Policy, budget: Budget | None = None) -> AnyTool:
     """Return the agent of a variant, limited by the policy and the budget."""
-    left = {} if budget is None else left_of(budget)
+    left = {} if budget is None else budget.left_for_policy()
     return agent_tool(
         way.make_agent(),
         tools,
@@ -205,16 +210,6 @@ def _answer_type(expected: Expectation) -> Any:
     schema = (expected.output_schema or {}).get("type")
     kind = type(answer) if answer is not None else named.get(schema) if isinstance(schema, str) else None
     return kinds.get(kind, Any) if kind is not None else Any
-
-
-def left_of(budget: Budget) -> dict[str, Any]:
-    """Return the rest of a budget, by names of policy fields."""
-    kinds = {Kind.TOKENS: "max_tokens", Kind.COST: "max_cost"}
-    return {
-        kinds[account.kind]: account.left if account.kind is Kind.TOKENS else account.shown(account.left)
-        for account in budget.ceilings.accounts
-        if account.kind in kinds
-    }
 
 
 def _lower(one: Any, other: Any) -> Any:
@@ -286,7 +281,7 @@ def _ruled(tools: Toolbox, policy: Policy) -> list[str]:
     """Return the tools with policy rules that ask about the whole call of an agent, as the check does."""
     named = {rule.tool for rule in policy.approve}
     allowed = sorted(tools.allowed)
-    return [name for name in allowed if not tools[name].effect.is_free and named & {name, EVERY_TOOL}]
+    return [name for name in allowed if not tools[name].effect.is_free and named & {name, "*"}]
 
 
 def _replies_to(replies: Mapping[str, Sequence[PersonReply]], tool: str) -> Iterator[PersonReply]:

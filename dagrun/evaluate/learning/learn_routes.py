@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.errors import ContractError, JournalDamaged
 from dagrun.evaluate.intervals import quantile, rate_interval
-from dagrun.evaluate.plan_shape import references_in, shape_of, tools_of
-from dagrun.kernel.model.redaction.redactor import Redactor
-from dagrun.kernel.model.secrets.secret import NO_SECRETS
-from dagrun.planners.route_files import RouteFile, ValueType
+from dagrun.evaluate.plan_shape import shape_of, tools_of
+from dagrun.extend import RouteFile
+from dagrun.records import can_be_shown, references_in
 
 if TYPE_CHECKING:
-    from dagrun.kernel.model.journal import Line
+    from dagrun.records import Line
 
 Json = Mapping[str, Any]
 
@@ -106,7 +105,7 @@ def _planned(run_id: str, events: Sequence[Json]) -> PlannedRun | str:
     output = next((event["output"] for event in reversed(splices) if event["changes_output"]), None)
     goal = next(event["goal"] for event in events if event["event"] == "DraftStarted")
     shown = [goal, list(steps), output]
-    if not steps or Redactor(NO_SECRETS, tuple(opening["policy"].get("redact") or ())).value(shown) != shown:
+    if not steps or not can_be_shown(shown, opening["policy"].get("redact") or ()):
         return "its plan or its goal holds a possible secret, or personal data" if steps else "it has no steps"
     if any("redacted" in event for event in events):
         return "its record was redacted"
@@ -185,7 +184,7 @@ def _route(good: Sequence[PlannedRun], group: Sequence[PlannedRun]) -> RouteFile
     """Return the route of some runs, or why there is none."""
     literals = [dict(_literals(run)) for run in good]
     names: dict[Place, str] = {}
-    types: dict[str, ValueType] = {}
+    types: dict[str, Any] = {}
     by_values: dict[str, str] = {}
     taken = {name for run in good if isinstance(run.inputs, Mapping) for name in run.inputs}
     for place in literals[0]:
@@ -301,7 +300,7 @@ def _word(value: Any) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.]){re.escape(str(value))}(?!\w|\.\w)")
 
 
-def _type_of(values: Sequence[Any]) -> ValueType:
+def _type_of(values: Sequence[Any]) -> str:
     if all(type(value) is int for value in values):
         return "integer"
     if all(type(value) in (int, float) for value in values):

@@ -22,21 +22,13 @@ from collections.abc import Callable, MutableMapping
 from hashlib import sha256
 from typing import Any, Final
 
-from dagrun.api.replaying import Replayed, replayed
+from dagrun import Brief, Plan, Planner, Policy, Replayed, Status, Toolbox
 from dagrun.errors import ContractError
 from dagrun.evaluate.learning.learn_routes import hash_of, learn_routes, planned_run
 from dagrun.evaluate.plan_shape import first_plan, plain_plan
-from dagrun.kernel.checks.tool_contracts import contract_of
-from dagrun.kernel.model.codec.event_codec import events_of
-from dagrun.kernel.model.event import DraftStarted, QuestionAnswered
-from dagrun.kernel.model.journal import Journal, Line
-from dagrun.kernel.model.outcome import Status
-from dagrun.kernel.model.plan import Plan
-from dagrun.kernel.model.planner import Brief, Planner, RevisedBy, must_be_planner
-from dagrun.kernel.model.policy import Policy
-from dagrun.kernel.model.toolbox import Toolbox
-from dagrun.kernel.model.value import decode_or_reason
-from dagrun.planners.route_files import RouteFile
+from dagrun.events import DraftStarted, QuestionAnswered
+from dagrun.extend import Journal, RevisedBy, RouteFile, must_be_planner
+from dagrun.records import Line, contract_of, decode_or_reason, events_of, replayed
 
 Key = Callable[[str, Any], str]
 
@@ -219,7 +211,7 @@ async def _given(plan: Plan) -> Plan:
 
 def _fault(past: Replayed, policy: str) -> str:
     """Return why the plan of a run that succeeded must not be stored; empty if it may be."""
-    from dagrun.kernel.graph.patches.flow_after import written_by_others
+    from dagrun.records import written_by_others
 
     if _policy_hash(past.opening.policy) != policy:
         return "the run had another policy"

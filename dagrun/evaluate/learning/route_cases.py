@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dagrun.api.record_opening import last_opening
-from dagrun.errors import CasesRefused, ContractError, PlanRefused, shorten
+from dagrun import Event, PlanRefused, Policy, RouterPlanner, Toolbox
+from dagrun.errors import CasesRefused, ContractError
 from dagrun.evaluate.cases.case_file import Case, CaseFile
 from dagrun.evaluate.cases.expectations import misses_of
 from dagrun.evaluate.cases.recorded_case import recorded_case
@@ -19,15 +19,10 @@ from dagrun.evaluate.cases.stand_in_world import CaseWorld, scripts_of
 from dagrun.evaluate.cases.trial import TrialSettings, carry_out
 from dagrun.evaluate.learning.learn_routes import PlannedRun
 from dagrun.evaluate.replay import recorded_tools
-from dagrun.kernel.model.event import Event
-from dagrun.kernel.model.policy import Policy
-from dagrun.kernel.model.python_plans.plan_text import as_yaml
-from dagrun.kernel.model.toolbox import Toolbox
-from dagrun.planners.host_plans import RouterPlanner
-from dagrun.planners.route_files import RouteFile
-from dagrun.plans.json_reader import take_out_marks
-from dagrun.plans.yaml_reader import parse_yaml
-from dagrun.testing.virtual_clock import run_virtual
+from dagrun.extend import RouteFile
+from dagrun.records import last_opening
+from dagrun.testing import run_virtual
+from dagrun.texts import as_yaml, read_yaml, shorten
 
 _MAX_BYTES: Final = 1_000_000  # of a file that people read
 _MAX_DEPTH: Final = 64
@@ -104,8 +99,7 @@ def _must_pass(route: RouteFile, text: str, tools: Toolbox) -> None:
     Raises:
         NoCase: Something in it is not as expected.
     """
-    tree, problems = parse_yaml(text, _MAX_DEPTH)
-    problems += take_out_marks(tree)
+    tree, problems = read_yaml(text, _MAX_DEPTH)
     assert not problems, problems
     (case,) = CaseFile.model_validate(tree).cases
     if misses := run_virtual(lambda: _misses(route, case, tools)):

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dagrun.errors import ContractError, shorten
+from dagrun.errors import ContractError
 from dagrun.evaluate.metrics.definitions import NAMES, RUN_METRICS, Figure
 from dagrun.evaluate.metrics.metrics import within
-from dagrun.kernel.model.toolbox import hint
-from dagrun.observe.run_summary import RunSummary
+from dagrun.records import RunSummary
+from dagrun.texts import hint, shorten
 
 _OPS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": operator.gt,

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from dagrun.evaluate.intervals import quantile, quantile_interval, rate_interval
-from dagrun.observe.run_summary import Calls, RunSummary
+from dagrun.records import Calls, RunSummary
 
 T = TypeVar("T")
 Unit = Literal["count", "ratio", "seconds", "tokens", "cost"]

@@ -7,20 +7,27 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from graphlib import TopologicalSorter
 from typing import Any, Final
 
 import anyio.to_thread
 
-from dagrun.api.replaying import replayed
-from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunNotFound, short_repr, shorten
+from dagrun.errors import ContractError, JournalDamaged, JournalFailed, RunNotFound
 from dagrun.evaluate.metrics.definitions import CALL_METRICS, RUN_METRICS, Definition, Figure
 from dagrun.evaluate.plan_shape import needs_of, shape_of, tools_of
-from dagrun.kernel.graph.figures import critical_path
-from dagrun.kernel.graph.longest_paths import remaining_paths, topological_order
-from dagrun.kernel.model.codec.event_codec import events_of
-from dagrun.kernel.model.journal import Journal, Line, SupportsVersions
-from dagrun.observe.run_standing import fault_text
-from dagrun.observe.run_summary import Calls, RecordCount, RunSummary, count_record
+from dagrun.extend import Journal, SupportsVersions
+from dagrun.records import (
+    Calls,
+    Line,
+    RecordCount,
+    RunSummary,
+    count_record,
+    critical_path,
+    events_of,
+    fault_text,
+    replayed,
+)
+from dagrun.texts import short_repr, shorten
 
 LABEL: Final = "label:"
 NONE: Final = "(none)"
@@ -307,15 +314,12 @@ def measured_run(run_id: str, lines: Sequence[Line]) -> RunSummary:
 
 
 def _critical_path(count: RecordCount) -> float:
-    successors: dict[str, list[str]] = {id_: [] for id_ in count.steps}
-    degree = dict.fromkeys(successors, 0)
-    for id_, step in count.steps.items():
-        for need in needs_of(step):
-            successors[need].append(id_)
-            degree[id_] += 1
-    seconds = {id_: count.spans[id_][1] - count.spans[id_][0] if id_ in count.spans else 0.0 for id_ in successors}
-    order = topological_order(successors, degree)
-    return max(remaining_paths(order, successors, seconds.__getitem__).values(), default=0.0)
+    needs = {id_: needs_of(step) for id_, step in count.steps.items()}
+    ended: dict[str, float] = {}
+    for id_ in TopologicalSorter(needs).static_order():
+        begin, end = count.spans.get(id_, (0.0, 0.0))
+        ended[id_] = end - begin + max((ended[need] for need in needs[id_]), default=0.0)
+    return max(ended.values(), default=0.0)
 
 
 def _by_graph(run_id: str, lines: Sequence[Line]) -> float:

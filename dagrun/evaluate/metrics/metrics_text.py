@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from dagrun import Metrics
 from dagrun.evaluate.metrics.definitions import RUN_METRICS, Definition, Figure, Unit
-from dagrun.evaluate.metrics.metrics import Group, Metrics
+from dagrun.evaluate.metrics.metrics import Group
 
 UNKNOWN: Final = "-"
 

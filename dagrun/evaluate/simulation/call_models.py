@@ -10,12 +10,12 @@ from math import exp, inf, log
 from statistics import NormalDist
 from typing import Final, TypeAlias
 
-from dagrun.errors import ContractError, ToolError, shorten
-from dagrun.evaluate.metrics.metrics import Instant, metrics
-from dagrun.kernel.decide.durations import Durations
-from dagrun.kernel.model.journal import Journal
-from dagrun.kernel.model.outcome import ErrorKind, State
-from dagrun.observe.run_summary import RunSummary
+from dagrun import State, ToolError, metrics
+from dagrun.errors import ContractError
+from dagrun.evaluate.metrics.metrics import Instant
+from dagrun.extend import Durations, ErrorKind, Journal
+from dagrun.records import RunSummary
+from dagrun.texts import shorten
 
 # Takes a number between 0 and 1, both excluded, and gives the seconds that this part of the calls does not exceed.
 Inverse: TypeAlias = Callable[[float], float]

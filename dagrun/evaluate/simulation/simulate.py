@@ -17,9 +17,7 @@ from typing import Any, Final
 
 import anyio
 
-from dagrun.api.checking import AnyPlan, check
-from dagrun.api.engine import Engine
-from dagrun.api.running import run_on_own_loop
+from dagrun import Asked, CheckedPlan, Engine, Policy, Question, RunResult, Simulation, Status, Variant, check
 from dagrun.errors import ContractError
 from dagrun.evaluate.simulation.call_models import (
     DurationModel,
@@ -29,17 +27,9 @@ from dagrun.evaluate.simulation.call_models import (
     read_failures,
 )
 from dagrun.evaluate.simulation.simulated_plan import RandomSource, World, simulated
-from dagrun.evaluate.simulation.simulation import Simulation, Variant, policy_variants
-from dagrun.kernel.checks.check_plan import check_plan
-from dagrun.kernel.checks.checked_plan import CheckedPlan, CheckedStep
-from dagrun.kernel.decide.durations import Durations
-from dagrun.kernel.model.outcome import Status
-from dagrun.kernel.model.policy import Policy
-from dagrun.kernel.model.question import Asked, Question
-from dagrun.kernel.model.toolbox import AnyTool, Tools
-from dagrun.kernel.runtime.result import RunResult
-from dagrun.kernel.runtime.run_options import Inputs
-from dagrun.testing.virtual_clock import VirtualClockLoop
+from dagrun.evaluate.simulation.simulation import policy_variants
+from dagrun.extend import AnyPlan, AnyTool, CheckedStep, Durations, Inputs, Tools, run_on_own_loop
+from dagrun.testing import VirtualClockLoop
 
 DEFAULT_RUNS: Final = 1_000
 DEFAULT_ITEMS: Final = 3
@@ -138,10 +128,10 @@ def simulate(
 
 def _under(checked: CheckedPlan, policy: Policy, inputs: Inputs | None) -> CheckedPlan:
     """Return the checked plan, checked again under another policy."""
-    return check_plan(
+    return check(
         checked.plan,
         checked.toolbox,
-        policy,
+        policy=policy,
         inputs=inputs,
         executors=checked.executors,
         secrets=checked.secrets,

@@ -17,9 +17,9 @@ from math import inf
 from typing import Any, Final, TypeAlias, cast
 
 import anyio
-from pydantic_core import SchemaValidator, from_json
 
-from dagrun.errors import ContractError, shorten
+from dagrun import CheckedPlan, Condition, ToolContext
+from dagrun.errors import ContractError
 from dagrun.evaluate.simulation.call_models import (
     FORMS,
     TIMEOUT,
@@ -29,17 +29,10 @@ from dagrun.evaluate.simulation.call_models import (
     learned_duration,
     read_duration,
 )
-from dagrun.kernel.checks.checked_plan import CheckedPlan, CheckedStep
-from dagrun.kernel.decide.durations import Durations
-from dagrun.kernel.model.condition import Condition
-from dagrun.kernel.model.contracts.sharing import Cache
-from dagrun.kernel.model.reference import Reference
-from dagrun.kernel.model.signature import Arguments, Output
-from dagrun.kernel.model.tool_context import ToolContext
-from dagrun.kernel.model.toolbox import AnyTool, hint
-from dagrun.kernel.model.value import encode
+from dagrun.extend import AnyTool, CheckedStep, Durations, stub_of
+from dagrun.records import Reference
+from dagrun.texts import hint, shorten
 
-_CONTEXT: Final = "(context)"
 _MADE_UP: Final = "simulated"
 _WHOLE: Final = float(1 << 64)
 
@@ -211,25 +204,6 @@ def _if_given(condition: Condition | None, step: str, world: World) -> Condition
     return condition if looked_at <= world.outputs.keys() else None
 
 
-class _AnyArguments:
-    """Takes any arguments: a stub ignores them."""
-
-    def validate_json(self, data: bytes, **_: Any) -> dict[str, Any]:
-        """Return the arguments."""
-        return cast("dict[str, Any]", from_json(data))
-
-
-_ARGUMENTS: Final = Arguments(
-    {"type": "object", "additionalProperties": True},
-    cast(SchemaValidator, _AnyArguments()),
-    {},
-    frozenset(),
-    _CONTEXT,
-    is_json_only=True,
-)
-_OUTPUT: Final = Output({}, encode)
-
-
 @dataclass(frozen=True, slots=True)
 class _StandIns:
     """Makes the stubs of tools: one for each step, but one for all steps that may share results.
@@ -253,18 +227,8 @@ class _StandIns:
         assert model is not None, "was looked at before"
         failure = world.failure_of(step, tool)
         cost = next((world.costs[name] for name in names if name in world.costs), None)
-        made = replace(
-            tool,
-            function=_play(self.luck, tool.name, model, failure, cost=cost, output=output),
-            arguments=_ARGUMENTS,
-            output=_OUTPUT,
-            executor="coroutine",
-            reconcile=None,
-            batch=None,
-            cache=_kept(step, tool, world),
-            inner_tools=tuple(replace(inner, arguments=_ARGUMENTS, batch=None) for inner in tool.inner_tools),
-            is_importable=False,
-        )
+        function = _play(self.luck, tool.name, model, failure, cost=cost, output=output)
+        made = stub_of(tool, function, shares_results=_is_kept(step, tool, world))
         if made.cache is None:
             return made
         return self.shared.setdefault((tool, model.text, failure, cost, repr(output)), made)
@@ -281,8 +245,7 @@ def _play(
 ) -> Callable[..., Any]:
     """Return the function of a stub."""
 
-    async def play(**arguments: Any) -> Any:
-        context: ToolContext[object] = arguments[_CONTEXT]
+    async def play(context: ToolContext[object]) -> Any:
         u, v = luck.draw(f"{context.attempt}/{tool}/{context.step}")
         if cost is not None:
             context.report_usage(cost=cost)
@@ -297,11 +260,10 @@ def _play(
     return play
 
 
-def _kept(step: CheckedStep, tool: AnyTool, world: World) -> Cache | None:
-    """Return how long results are kept: not at all if made-up arguments would make calls equal that are not."""
+def _is_kept(step: CheckedStep, tool: AnyTool, world: World) -> bool:
+    """Whether results are kept: not if made-up arguments would make calls equal that are not."""
     given = {"input", *world.outputs}
-    is_known = all(reference.step in given for reference in step.args.references)
-    return tool.cache if is_known else None
+    return tool.cache is not None and all(reference.step in given for reference in step.args.references)
 
 
 # Made-up outputs -----------------------------------------------------------------------------------------------------
@@ -327,7 +289,7 @@ def _needs(plan: CheckedPlan) -> dict[str, Needs]:
 def _unite_needs(plan: CheckedPlan, world: World, needs: dict[str, Needs]) -> None:
     """Give steps that may share results a common output: all paths that the plan refers to in any of them."""
     united: dict[str, Needs] = {}
-    sharing = [id_ for id_, step in plan.steps.items() if _kept(step, step.tool, world) is not None]
+    sharing = [id_ for id_, step in plan.steps.items() if _is_kept(step, step.tool, world)]
     for id_ in sharing:
         united.setdefault(plan.steps[id_].tool.name, []).extend(needs.get(id_, []))
     needs.update({id_: united[plan.steps[id_].tool.name] for id_ in sharing})

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dagrun.errors import ContractError, short_repr, shorten
+from dagrun import HedgeRule, Policy, Status
+from dagrun.errors import ContractError
 from dagrun.evaluate.intervals import (
     Interval,
     difference_interval,
@@ -20,9 +21,7 @@ from dagrun.evaluate.intervals import (
     quantile_interval,
     rate_interval,
 )
-from dagrun.kernel.model.outcome import Status
-from dagrun.kernel.model.policy import HedgeRule, Policy, present_path
-from dagrun.kernel.model.toolbox import hint
+from dagrun.texts import hint, present_path, short_repr, shorten
 
 MAX_VARIANTS: Final = 64
 

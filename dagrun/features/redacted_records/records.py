@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import StrEnum
 from functools import cache, partial
@@ -33,10 +33,10 @@ from dagrun.kernel.model.plan import Plan
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.question import Question
 from dagrun.kernel.model.redaction.event_json import NAMES, may_hold_names
-from dagrun.kernel.model.redaction.redactor import HIDDEN, Hook, Redactor, without_secrets
+from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR, HIDDEN, Hook, Redactor, without_secrets
 from dagrun.kernel.model.reference import HOLE
-from dagrun.kernel.model.secrets.patterns import is_secret_name
-from dagrun.kernel.model.secrets.secret import KEY, Secrets
+from dagrun.kernel.model.secrets.patterns import Personal, is_secret_name
+from dagrun.kernel.model.secrets.secret import KEY, NO_SECRETS, Secrets
 from dagrun.kernel.model.value import Stored, Unavailable, decode, encode_plain, to_json
 
 KEPT_OUT: Final = Unavailable("it holds personal data, which the policy keeps out of the record")
@@ -508,6 +508,17 @@ def redactor_of(recorded: Sequence[Event], hook: Hook | None = None) -> Redactor
     openings = [event.opening for event in recorded if isinstance(event, events.RunStarted | events.RunResumed)]
     kinds = dict.fromkeys(kind for opening in openings if opening is not None for kind in opening.policy.redact)
     return Redactor(personal=kinds, hook=hook) if kinds or hook is not None else None
+
+
+def redacted_events(recorded: Sequence[Event], hook: Hook | None = None) -> list[Event]:
+    """Return the events of a record without what looks like a secret, and without what its policy and *hook* name."""
+    redactor = redactor_of(recorded, hook) or DEFAULT_REDACTOR
+    return [as_shown(event, redactor) for event in recorded]
+
+
+def can_be_shown(value: Any, kinds: Iterable[Personal]) -> bool:
+    """Whether plain JSON holds nothing that looks like a secret, and no personal data of these kinds."""
+    return bool(Redactor(NO_SECRETS, tuple(kinds)).value(value) == value)
 
 
 # Registered secrets ---------------------------------------------------------------------------------------------------

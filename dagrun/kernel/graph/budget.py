@@ -204,6 +204,15 @@ class Budget:
         spent = (f"{account.name} {account.shown(account.spent):g}" for account in self.ceilings.accounts)
         return shorten(f"<Budget: {', '.join(spent)} used; {self.open} open calls>", 1200)
 
+    def left_for_policy(self) -> dict[str, Any]:
+        """Return the rest of tokens and cost, by names of policy fields, where there is a ceiling."""
+        names = {Kind.TOKENS: "max_tokens", Kind.COST: "max_cost"}
+        return {
+            names[account.kind]: account.left if account.kind is Kind.TOKENS else account.shown(account.left)
+            for account in self.ceilings.accounts
+            if account.kind in names
+        }
+
     def record_shortage(self, lacking: Iterable[Claim]) -> bool:
         """Note that a call lacks room; return whether a ceiling of these is among those that it lacks room under.
 

@@ -84,6 +84,31 @@ def leading_id(text: str) -> str:
     return head.group() if head is not None else ""
 
 
+def references_in(value: Any) -> Iterator[str]:
+    """Yield the references in a value, as text without braces, such as ``load.rows[0]``; malformed ones are omitted."""
+    if isinstance(value, str):
+        for match in HOLE.finditer(value) if "${" in value else ():
+            if match.group(1) is not None and match.group().endswith("}"):
+                yield match.group()[2:-1]
+    elif isinstance(value, Mapping):
+        if isinstance(value.get("$step"), str):
+            yield text_of_reference(value)
+        else:
+            for part in value.values():
+                yield from references_in(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from references_in(part)
+
+
+def text_of_reference(value: Mapping[str, Any]) -> str:
+    """Return a reference that is written as an object as text without braces."""
+    path = value.get("path", "")
+    if isinstance(path, list | tuple):
+        path = "".join(f"[{json.dumps(part)}]" for part in path)
+    return f"{value['$step']}{'.' if path and not path.startswith('[') else ''}{path}"
+
+
 def parse_path(text: str) -> Path:
     """Parse a path such as ``rows[0].total``.
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from dagrun.errors import JournalFailed
-from dagrun.journal.hash_chain import verify
+from dagrun.records import verify
 from dagrun.testing.journal_suite.store import (
     RUN,
     Store,

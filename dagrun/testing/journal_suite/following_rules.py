@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dagrun.errors import JournalDamaged, RunNotFound
-from dagrun.journal.following import RecordFollower
-from dagrun.kernel.model.journal import Journal, SupportsFollow, SupportsVersions
+from dagrun.extend import Journal, SupportsVersions
+from dagrun.records import RecordFollower, SupportsFollow
 from dagrun.testing.journal_suite.store import RUN, Store, numbered, shown, write
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from dagrun import Answer
 from dagrun.errors import AnswerRefused, JournalFailed, OwnerLost, RunHeld, RunNotFound
-from dagrun.kernel.model.question import Answer, AnswerMessage
+from dagrun.extend import AnswerMessage
 from dagrun.testing.journal_suite.store import (
     ODD_TEXTS,
     RUN,

@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from dagrun.errors import JournalError, OwnerLost, RunExists, RunHeld
-from dagrun.journal.hash_chain import verify
-from dagrun.kernel.model.journal import RunLog
+from dagrun.extend import RunLog
+from dagrun.records import verify
 from dagrun.testing.journal_suite.store import (
     RUN,
     Store,

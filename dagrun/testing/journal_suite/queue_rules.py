@@ -10,19 +10,16 @@ import anyio
 import pytest
 
 from dagrun.errors import RunExists, RunHeld, RunNotFound
-from dagrun.journal.queue import ClaimedRunLog, Queues, QueueStatus, QueueTicket, RunQueue, Wanted
-from dagrun.kernel.model.codec.event_codec import encode
-from dagrun.kernel.model.event import Event, RunEnded, RunStopping, RunSuspended
-from dagrun.kernel.model.journal import Journal
-from dagrun.kernel.model.outcome import Status
+from dagrun.extend import ClaimedRunLog, Journal, Queues, QueueStatus, QueueTicket, RunQueue, Wanted
 from dagrun.testing.journal_suite.store import RUN, Store, shown, take_letters, write
 
 FIRST = b'{"n":1}'
 ANY = Wanted()
-ENDED = RunEnded(2, 1.0, Status.SUCCEEDED, "")
-WAITS = RunSuspended(2, 1.0, Status.WAITING, "nobody is there to answer about pay")
-INTERRUPTED = RunSuspended(2, 1.0, Status.CANCELLED, "the worker stops")
-STOPPING = RunStopping(2, 1.0, Status.CANCELLED, "it is not wanted any more")
+# Records, as runs write them.
+ENDED = b'{"v":1,"event":"RunEnded","seq":2,"at":1.0,"status":"succeeded","reason":""}'
+WAITS = b'{"v":1,"event":"RunSuspended","seq":2,"at":1.0,"status":"waiting","reason":"nobody answers about pay"}'
+INTERRUPTED = b'{"v":1,"event":"RunSuspended","seq":2,"at":1.0,"status":"cancelled","reason":"the worker stops"}'
+STOPPING = b'{"v":1,"event":"RunStopping","seq":2,"at":1.0,"status":"cancelled","reason":"it is not wanted any more"}'
 
 
 class QueueRules(Store):
@@ -213,7 +210,7 @@ class QueueRules(Store):
         ids=["ended", "waits for people", "interrupted", "stopping", "nothing was written"],
     )
     async def test_the_last_record_says_where_a_released_run_stands(
-        self, released: tuple[Event | None, QueueStatus]
+        self, released: tuple[bytes | None, QueueStatus]
     ) -> None:
         """Only a run that is queued is claimed again, with all its records."""
         last, standing = released
@@ -235,7 +232,7 @@ class QueueRules(Store):
             run_log = await journal.open(RUN)
             assert [each.standing for each in await queue.runs()] == [QueueStatus.RUNNING]
             assert await queue.claim(ANY) is None
-            await write(run_log, encode(ENDED))
+            await write(run_log, ENDED)
             await run_log.aclose()
             assert [each.standing for each in await queue.runs()] == [QueueStatus.ENDED]
 
@@ -251,7 +248,7 @@ class QueueRules(Store):
             assert await queue.put_back(RUN)
             assert not await queue.put_back(RUN)
             run_log = await _claimed(queue)
-            await write(run_log, encode(ENDED))
+            await write(run_log, ENDED)
             run_log.leave(QueueStatus.QUEUED, "the worker stops")
             await run_log.aclose()
             assert [each.standing for each in await queue.runs()] == [QueueStatus.ENDED]
@@ -267,7 +264,7 @@ class QueueRules(Store):
             run_log.leave(QueueStatus.STUCK, "late")
             await run_log.aclose()
             assert [each.standing for each in await queue.runs()] == [QueueStatus.RUNNING]
-            await write(thief, encode(ENDED))
+            await write(thief, ENDED)
             await thief.aclose()
             assert [each.standing for each in await queue.runs()] == [QueueStatus.ENDED]
 
@@ -296,7 +293,7 @@ class QueueRules(Store):
             await queue.submit(RUN, FIRST, QueueTicket())
             run_log = await _claimed(queue)
             await journal.post(RUN, b"yes")
-            await write(run_log, encode(WAITS))
+            await write(run_log, WAITS)
             await run_log.aclose()
             assert await _reasons(queue) == {RUN: (QueueStatus.QUEUED, "")}
 
@@ -308,7 +305,7 @@ class QueueRules(Store):
             run_log = await _claimed(queue)
             await journal.post(RUN, b"early")
             assert [letter.text for letter in await take_letters(run_log, 1)] == [b"early"]
-            await write(run_log, encode(WAITS))
+            await write(run_log, WAITS)
             await run_log.aclose()
             assert [each.standing for each in await queue.runs()] == [QueueStatus.WAITING]
 
@@ -326,9 +323,9 @@ async def _reasons(queue: RunQueue) -> dict[str, tuple[QueueStatus, str]]:
     return {each.run_id: (each.standing, each.reason) for each in await queue.runs()}
 
 
-async def _ended(queue: RunQueue, last: Event | None) -> None:
+async def _ended(queue: RunQueue, last: bytes | None) -> None:
     """Claim the next run, write *last*, and release it."""
     run_log = await _claimed(queue)
     if last is not None:
-        await write(run_log, encode(last))
+        await write(run_log, last)
     await run_log.aclose()

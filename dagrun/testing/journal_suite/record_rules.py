@@ -7,8 +7,8 @@ import anyio.lowlevel
 import pytest
 
 from dagrun.errors import JournalFailed, RunExists, RunNotFound
-from dagrun.journal.hash_chain import verify
-from dagrun.kernel.model.journal import RunLog
+from dagrun.extend import RunLog
+from dagrun.records import verify
 from dagrun.testing.journal_suite.store import (
     ODD_TEXTS,
     RUN,

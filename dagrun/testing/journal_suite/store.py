@@ -10,7 +10,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from dagrun.kernel.model.journal import Durability, InboxMessage, Journal, Line, RunLog
+from dagrun import Durability
+from dagrun.extend import InboxMessage, Journal, RunLog
+from dagrun.records import Line
 
 RUN = "run-1"
 

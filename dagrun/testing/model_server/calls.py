@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from dagrun.llm.language_model import Structure
+from dagrun.extend import Structure
 
 Api: TypeAlias = Literal["responses", "chat", "messages", "models"]
 

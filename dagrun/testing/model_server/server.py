@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, get_args
 
 import anyio.to_thread
 
-from dagrun.llm.language_model import Structure
+from dagrun.extend import Structure
 from dagrun.testing.model_server.anthropic_messages import AnthropicDialect
 from dagrun.testing.model_server.calls import Api, RecordedCall
 from dagrun.testing.model_server.connection import HungUp, ServerConnection, ServerStopped
