@@ -470,7 +470,7 @@ async def test_a_planner_sees_types_always_and_texts_where_the_policy_says_so(br
         async def revise(self, brief: dagrun.Brief) -> None:
             seen.append(json.dumps(brief.as_dict()))
 
-    await play(step("double"), tools=[double], planner=Looks(), policy={"brief": brief})
+    await play(step("double"), tools=[double], planner=Looks(), policy={"planning": {"brief": brief}})
 
     assert "KeyError" in seen[0]
     assert ("'price'" in seen[0]) is is_told
