@@ -35,7 +35,7 @@ workers: $(READY) ## let worker processes carry out 2,000 runs while they and th
 night: $(READY) ## run all tests, with big numbers
 	DAGRUN_NIGHT=1 $(BIN)/pytest -m "" --timeout 0 --durations 0
 
-check: lint types floors test ## run every check of a change: lint, format, types, floors, tests
+check: lint types floors structure test ## run every check of a change: lint, format, types, floors, structure, tests
 
 lint: $(READY) ## check style and format
 	$(BIN)/ruff check

@@ -150,6 +150,9 @@ def test_every_figure_is_counted(root: Path) -> None:
         "files under 60 lines": 4,
         "import circles": 1,
         "code lines": 13 + 7 + 16 + 20 + 6,
+        "code lines of top files": 13 + 16 + 20,
+        "code lines of cli": 6,
+        "code lines of plans": 7,
         "class names used twice or more": 1,
         "constructors of more than 8 parameters": 1,
         "dataclasses of more than 8 fields": 1,
@@ -172,13 +175,17 @@ def test_every_figure_is_counted(root: Path) -> None:
 def test_a_missed_target_is_named_and_can_end_the_check(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without ``--check`` the table is for reading alone."""
     out = root / "structure.json"
+    (root / "dagrun/cellar").mkdir()
+    (root / "dagrun/cellar/wine.py").write_text("bottles = 1\n" * 60)
 
     assert structure.main(["--root", str(root), "--json", str(out)]) == 0
     assert structure.main(["--root", str(root), "--check"]) == 1
 
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("import circles") and "MISSED  2 modules" in line for line in lines)
-    assert {one["name"]: one["value"] for one in json.loads(out.read_text())}["source files"] == 5
+    missed = {line.split()[3] for line in lines if line.startswith("code lines of") and "MISSED" in line}
+    assert missed == {"cellar"}  # a room without a ceiling
+    assert {one["name"]: one["value"] for one in json.loads(out.read_text())}["source files"] == 6
 
 
 def test_circles_are_found_apart() -> None:

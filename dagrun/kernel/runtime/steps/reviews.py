@@ -18,7 +18,8 @@ from dagrun.kernel.model.plan import Step
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.usage import METER, PLACES
 from dagrun.kernel.runtime.metering import RunMeter
-from dagrun.kernel.runtime.plugin_calls import CallClock, MakePlaces, PlacesOfCall, PluginFailed, call_plugin
+from dagrun.kernel.runtime.plugin_calls import PluginFailed, call_plugin
+from dagrun.kernel.runtime.steps.model_concurrency import CallClock, ModelConcurrency
 
 MAX_NAME = 60
 
@@ -32,7 +33,7 @@ class Reviews:
         context: The context variables that critics start from.
         now: The clock of the loop.
         meter: Makes the meter for the model calls of one review.
-        make_places: Makes the places of the models that one review asks.
+        windows: The windows of the providers of models, which the runs of an engine share.
     """
 
     def __init__(
@@ -43,14 +44,14 @@ class Reviews:
         now: Callable[[], float],
         meter: Callable[[], RunMeter],
         *,
-        make_places: MakePlaces,
+        windows: dict[str, Any],
     ) -> None:
         self._critics = tuple(critics)
         self._policy = policy
         self._context = context
         self._now = now
         self._meter = meter
-        self._make_places = make_places
+        self._windows = windows
         self._tasks: TaskGroup
 
     def open(self, tasks: TaskGroup) -> None:
@@ -90,7 +91,7 @@ class Reviews:
         name, meter = _name(critic), self._meter()
         while True:
             clock = CallClock(self._now)
-            places = self._make_places(clock)
+            places = ModelConcurrency(self._windows, self._now, clock.stopped)
             try:
                 verdict = await self._ask(critic, step, outcome, _variables(meter, places, sources), clock)
                 break
@@ -123,7 +124,7 @@ class Reviews:
         )
 
 
-def _variables(meter: RunMeter, places: PlacesOfCall, sources: Sources) -> Callable[[], None]:
+def _variables(meter: RunMeter, places: ModelConcurrency, sources: Sources) -> Callable[[], None]:
     """Return a function that sets the context variables of a review."""
 
     def enter() -> None:
