@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from dagrun.cli.commands.evaluate.eval import host_of, quiet_logs, summary_file, tell
+from dagrun.cli.jobs.case_runs import host_of, quiet_logs, summary_file, tell
 from dagrun.cli.setup.setting_fields import SETTINGS, checked
 from dagrun.cli.setup.settings import Configuration, Origin, configure, names_in
 from dagrun.cli.setup.toml_files import check_fields, read_toml

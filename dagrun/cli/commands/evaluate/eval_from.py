@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from dagrun import Event
-from dagrun.cli.commands.evaluate.eval import host_of, quiet_logs
+from dagrun.cli.jobs.case_runs import host_of, quiet_logs
 from dagrun.cli.records.resume_command import as_recorded, label, quoted, tools_again
 from dagrun.cli.records.run_store import RunStore, open_runs
 from dagrun.cli.setup.secrets import record_key
