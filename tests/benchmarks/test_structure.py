@@ -188,6 +188,14 @@ def test_a_missed_target_is_named_and_can_end_the_check(root: Path, capsys: pyte
     assert {one["name"]: one["value"] for one in json.loads(out.read_text())}["source files"] == 6
 
 
+def test_a_face_that_shows_names_lazily_closes_no_circle(root: Path) -> None:
+    """Whoever imports it imports nothing else by that."""
+    face = "from dagrun._lazy import lazy_names\nimport dagrun.run\n__getattr__ = lazy_names(__name__, {})\n"
+    (root / "dagrun/ending.py").write_text(face)
+
+    assert structure.imports_of(structure.Sources(root))["dagrun.ending"] == set()
+
+
 def test_circles_are_found_apart() -> None:
     """A module that only leads to a circle is none of it."""
     imports = {"a": {"b"}, "b": {"a"}, "c": {"a", "d"}, "d": {"e"}, "e": {"c"}, "f": {"a"}}

@@ -83,7 +83,7 @@ def test_every_event_fits_its_schema(redact: bool) -> None:
 
 
 def test_event_types_names_every_class() -> None:
-    assert all(dagrun.events.event_types[name] is getattr(dagrun, name) for name in dagrun.events.event_types)
+    assert all(dagrun.events.event_types[name] is getattr(dagrun.events, name) for name in dagrun.events.event_types)
     assert {
         kind for kind in vars(dagrun.kernel.model.event).values() if isinstance(kind, type) and issubclass(kind, Event)
     } == {
