@@ -328,7 +328,7 @@ __all__ = [
 ]
 
 
-# Names and places of earlier releases, for one release more.
+# Names and places of earlier releases, until 0.4.
 _MOVED = {
     "errors": (
         "AnswerRefused CannotPlan CannotResume ContractError ExecutorFailed JournalDamaged JournalError "
@@ -366,7 +366,7 @@ def __getattr__(name: str) -> Any:
     if name not in _RENAMED:
         return _get(name)
     new = _RENAMED[name]
-    text = f"dagrun.{name} is now dagrun.{new}; the old name goes in the next release"
+    text = f"dagrun.{name} is now dagrun.{new}; the old name is removed in 0.4"
     warnings.warn(text, DeprecationWarning, stacklevel=2)
     return attrgetter(new)(import_module(__name__))
 

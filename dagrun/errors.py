@@ -7,8 +7,9 @@ import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from dagrun._lazy import lazy_names
 from dagrun.problem_texts import MENDS, SENTENCES
 
 __all__ = [
@@ -47,6 +48,8 @@ __all__ = [
     "ValueTooLarge",
     "WrongRecordKey",
 ]
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, {})  # says of a misspelt name which one was meant
 
 # The longest text of an error, in characters. Without a limit, a plan with 100,000 faults prints 55 MB.
 MAX_ERROR_TEXT = 4096

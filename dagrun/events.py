@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from dagrun._lazy import lazy_names
 from dagrun.kernel.model.event import (
     AttemptEnded,
     AttemptStarted,
@@ -80,3 +83,5 @@ __all__ = [
     "StepSettled",
     "event_types",
 ]
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, {})  # says of a misspelt name which one was meant

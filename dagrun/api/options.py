@@ -105,7 +105,7 @@ def must_fit(options: Mapping[str, object], kind: type, function: str) -> None:
         from dagrun.kernel.model.toolbox import hint
 
         unknown = min(options.keys() - known.keys())
-        raise ContractError(f"{function} has no option {unknown}{hint(unknown, known)}")
+        raise ContractError(f"{function} has no option {unknown}{hint(unknown, known, 0.7)}")
     if not wanted <= options.keys():
         raise ContractError(f"{function} cannot do without {min(wanted - options.keys())}=…")
 
@@ -135,6 +135,8 @@ def must_make_sense(options: RunOptions) -> None:
         raise ContractError("record_key seals what a journal keeps: journal=…")
     if expires is not None and not 0 < expires < float("inf"):
         raise ContractError(f"expires_after must be a positive, finite number of seconds; got {expires}")
+    if isinstance(on_event, list | tuple):
+        raise ContractError(f"on_event takes one function, not a {type(on_event).__name__}")
     if on_event is not None and not _is_plain_function(on_event):
         raise ContractError("on_event is a plain function; to await something for each event, use run.events()")
     if approver is not None and not callable(approver):

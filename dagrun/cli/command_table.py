@@ -165,7 +165,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "completion": ("dagrun.cli.commands.config:completion", "Print a completion script for the shell."),
 }
 
-# Commands of release 0.2, and what they are called now. They run until the next release.
+# Commands of release 0.2, and what they are called now. They are removed in 0.4.
 OLD_NAMES: Final[Mapping[str, str]] = {
     "approve": "answer",
     "cancel": "stop",

@@ -12,7 +12,7 @@ import click
 from dagrun.cli.option_table import OPTIONS
 
 _ALL: Final = "dagrun.cli.help-all"
-# Options of release 0.2, and what they are called now. They are read until the next release.
+# Options of release 0.2, and what they are called now. They are removed in 0.4.
 OLD_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "runs": {"--standing": "--state"},
     "compare": {"--ways": "--variants"},
@@ -45,7 +45,12 @@ class TableCommand(click.Command):
             if new := renamed.get(old):
                 args[at] = f"{new}{sign}{value}"
                 click.echo(f"{old} is now called: {new}", err=True)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:  # click also suggests options that are there only to be refused
+            hidden = {name for param in self.params if getattr(param, "hidden", False) for name in param.opts}
+            near = [name for name in error.possibilities or () if name not in hidden]
+            raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options of every day; then the others, if they are wanted."""

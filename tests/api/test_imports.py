@@ -106,6 +106,24 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         dagrun.nothing  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "meant"),
+    [
+        ("dagrun", "Polcy", "Policy"),
+        ("dagrun.errors", "OverCeilng", "OverCeiling"),
+        ("dagrun.events", "RunEndd", "RunEnded"),
+        ("dagrun.extend", "LanguageModl", "LanguageModel"),
+        ("dagrun.testing", "run_virtul", "run_virtual"),
+    ],
+)
+def test_a_misspelt_name_says_which_was_meant(module: str, name: str, meant: str) -> None:
+    """However it is asked for."""
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'; did you mean {meant}\?"):
+        getattr(sys.modules[module], name)
+    with pytest.raises(ImportError, match=rf"cannot import name '{name}' from '{module}'; did you mean {meant}\?"):
+        exec(f"from {module} import {name}")
+
+
 @pytest.mark.parametrize(("old", "new"), dagrun._RENAMED.items())
 def test_a_name_that_was_given_up_says_the_new_one(old: str, new: str) -> None:
     with pytest.warns(DeprecationWarning, match=rf"dagrun\.{old} is now dagrun\.{new};"):

@@ -79,6 +79,13 @@ def test_a_misspelt_option_is_refused_in_code_that_is_not_async() -> None:
         dagrun.run_sync(None, artefacts=None)  # type: ignore[call-arg]
 
 
+def test_what_is_like_no_option_gets_no_lead() -> None:
+    with pytest.raises(ContractError, match=r"a run has no option observers$"):
+        dagrun.run_sync(None, observers=[])  # type: ignore[call-arg]
+    with pytest.raises(ContractError, match=r"^on_event takes one function, not a list$"):
+        dagrun.run_sync(None, on_event=[print])  # type: ignore[arg-type]
+
+
 async def _enter(made: Any) -> None:
     if inspect.isawaitable(made):
         await made

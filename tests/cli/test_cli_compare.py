@@ -119,7 +119,7 @@ def test_every_kind_of_variant_is_carried_out_by_asking_a_server(shell: Shell, a
     shell.file("variants.toml", WAYS)
     shell.file("empty_routes.py", ROUTER.replace("steps=[]", "steps=[dagrun.Step(id='x', tool='add')]"))
     ended = shell("compare", "cases.yaml", "--variants", "variants.toml", "--repeat", "2", "--json")
-    ways = ended.json["ways"]
+    ways = ended.json["variants"]
 
     assert ended.code == 0, ended.err
     assert {name: figures["success"]["successes"] for name, figures in ways.items()} == {
@@ -151,7 +151,7 @@ def test_two_models_are_told_apart(shell: Shell, asked: FakeModelServer) -> None
 def test_without_a_file_a_loop_is_compared_with_a_plan(shell: Shell, asked: FakeModelServer) -> None:
     ended = shell("compare", "cases.yaml", "--model", "plan-model", "--repeat", "1", "--json")
 
-    assert list(ended.json["ways"]) == ["loop", "plan"]
+    assert list(ended.json["variants"]) == ["loop", "plan"]
     assert {call.model for call in asked.calls} == {"plan-model"}
     assert shell("compare", "cases.yaml", "--planner", "stepwise").code == 2
 
@@ -219,6 +219,12 @@ def test_a_file_of_variants_that_cannot_be_used_is_refused(
     assert ended.code == 2
     assert text in ended.err
     assert asked.calls == []
+
+
+def test_a_misspelt_option_leads_to_none_that_is_hidden(shell: Shell) -> None:
+    ended = shell("compare", "cases.yaml", "--way", "x")
+
+    assert (ended.code, "No such option '--way'" in ended.err, "key" in ended.err) == (2, True, False)
 
 
 def test_wrong_usage(shell: Shell, asked: FakeModelServer) -> None:

@@ -19,6 +19,7 @@ import dagrun
 from command_line import SECONDS, TOOLS, Shell, shell, started
 from dagrun import MemoryJournal, PostgresJournal, SQLiteJournal
 from dagrun.cli.commands.submit import read_moment
+from dagrun.cli.option_table import OPTIONS
 from dagrun.cli.records.run_list import QUEUE_STATUSES
 from dagrun.cli.records.run_store import RunStore
 from dagrun.cli.terminal.user_errors import BadInput
@@ -298,3 +299,5 @@ def test_a_moment_is_from_now_on_or_by_the_clock() -> None:
 def test_the_words_of_lists_are_those_of_the_queue() -> None:
     """They are written twice, since a list is printed without the libraries of the queue."""
     assert set(QUEUE_STATUSES) == {str(standing) for standing in QueueStatus}
+    help_of_state = next(row.text for row in OPTIONS if "runs" in row.usual and row.setting == "state")
+    assert [name for name in QUEUE_STATUSES if name not in help_of_state] == []

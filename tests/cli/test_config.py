@@ -254,6 +254,9 @@ def test_policy_file_says_everything_that_a_policy_can(shell: Shell) -> None:
         ("[planning]\ntime_out = 3", "unknown field planning.time_out; did you mean timeout?"),
         ("[pools.shop]\nrunning = 3", "unknown field pools.shop.running; did you mean max_running?"),
         ("[workers]\nmax_threads = 0", "workers.max_threads: input should be greater than or equal to 1"),
+        ("planning = 3", "planning: input should be a table [planning]"),
+        ("[pools]\nshop = 3", "pools.shop: input should be a table"),
+        ("approve = [3]", "approve.0: input should be a table"),
         ("[retry]\nmax_atempts = 2", "unknown field retry.max_atempts; did you mean max_attempts?"),
     ],
 )
@@ -283,10 +286,9 @@ def test_a_line_says_where_a_field_of_the_last_release_stands_now(shell: Shell) 
     refused = shell("run", plan, *TOOLS, "--policy", "both.toml")
 
     assert told.code == 0
-    line = "policy: max_planner_calls is now planning.max_calls, max_threads is now workers.max_threads"
-    assert [each for each in told.err.splitlines() if each.startswith("policy: ")] == [
-        f"{line}; the old names go in the next release"
-    ]
+    line = "/old.toml: max_planner_calls is now planning.max_calls, max_threads is now workers.max_threads"
+    lines = [each for each in told.err.splitlines() if " is now " in each]
+    assert [each.endswith(f"{line}; the old names are removed in 0.4") for each in lines] == [True]
     assert (refused.code, "move max_threads to workers.max_threads" in refused.err) == (2, True)
 
 

@@ -74,7 +74,7 @@ class Spender:
 
 def test_every_way_meets_every_case_with_the_same_seeds(cases: Path) -> None:
     found = compare(cases, {"two": planner(TELL, {**LOOK, "depends_on": ["tell"]}), "one": planner(TELL)}, runs=3)
-    keys = [[(run.case, run.seed) for run in found.of(way)] for way in found.ways]
+    keys = [[(run.case, run.seed) for run in found.of(way)] for way in found.variants]
 
     assert keys[0] == keys[1]
     assert sorted(keys[0]) == [
@@ -277,7 +277,7 @@ def test_a_ceiling_of_cost_needs_costs_that_are_known(cases: Path) -> None:
     found = compare(cases, {"a": lambda: Spender(100, None), "b": planner(TELL)}, max_cost=1)
 
     assert found.done == 0
-    assert found.stopped == "what way a costs is not known, so no ceiling can hold it: name prices"
+    assert found.stopped == "what variant a costs is not known, so no ceiling can hold it: name prices"
 
 
 def test_an_interruption_leaves_what_was_found(cases: Path) -> None:
@@ -320,9 +320,22 @@ def test_a_case_keeps_its_own_planner_where_a_way_has_none(cases: Path) -> None:
     assert [run.calls for run in found.of("two")] == [2, 2]
 
 
+def test_the_name_of_the_last_release_is_taken_with_a_warning(cases: Path) -> None:
+    with pytest.warns(DeprecationWarning, match="ways is now variants") as told:
+        found = compare(cases, ways={"a": planner(TELL), "b": planner(TELL)}, runs=1)
+    with pytest.warns(DeprecationWarning, match="ways is now variants") as told_again:
+        names = found.ways
+
+    assert names == found.variants == ("a", "b")
+    assert [each.filename for each in (*told, *told_again)] == [__file__] * 2
+    figures = found.as_dict()
+    assert list(figures["variants"]) == ["a", "b"]
+    assert figures["ways"] == figures["variants"]
+
+
 def refusals() -> Iterator[tuple[dict[str, Any], dict[str, Any], str]]:
     good = planner(TELL)
-    yield {"a": good}, {}, "two ways at least"
+    yield {"a": good}, {}, "two variants at least"
     yield {"a": good, "b": good}, {"runs": 0}, "runs"
     yield {"a": good, "b": 3}, {}, "is neither"
     yield {"a": good, "b": good}, {"only": ["planned"]}, "no case has a goal"
@@ -330,10 +343,10 @@ def refusals() -> Iterator[tuple[dict[str, Any], dict[str, Any], str]]:
     yield (
         {"a": good, "b": RunVariant(planner=good, policy={"max_stps": 1})},
         {},
-        "way b, case cases.yaml:short: its policy",
+        "variant b, case cases.yaml:short: its policy",
     )
-    yield {"a": good, "b": RunVariant(agent=lambda: 3)}, {}, "way b"  # type: ignore[arg-type, return-value]
-    yield {"a": good, "b": lambda: 3}, {}, "way b"
+    yield {"a": good, "b": RunVariant(agent=lambda: 3)}, {}, "variant b"  # type: ignore[arg-type, return-value]
+    yield {"a": good, "b": lambda: 3}, {}, "variant b"
 
 
 @pytest.mark.parametrize(("ways", "options", "text"), list(refusals()))
@@ -404,7 +417,7 @@ def test_a_server_is_not_asked_on_a_virtual_clock(tmp_path: Path) -> None:
     """Each run would end by its time limit, which is over at once."""
     asking = dagrun.OpenAIPlanner("a-model", api_key="no-key", base_url="http://127.0.0.1:9/v1")
 
-    with pytest.raises(CasesRefused, match=r"way asks, case one\.json:one: it asks the server of a model"):
+    with pytest.raises(CasesRefused, match=r"variant asks, case one\.json:one: it asks the server of a model"):
         compare(one_case(tmp_path, clock="virtual"), {"asks": asking, "static": planner(TELL)})
 
 
@@ -470,7 +483,7 @@ def test_people_answer_an_agent_as_they_answer_a_plan(
 @pytest.mark.parametrize(
     ("people", "text"),
     [
-        ({"p": "approve"}, "way agent, case .*: people.p: an agent has no step of this name"),
+        ({"p": "approve"}, "variant agent, case .*: people.p: an agent has no step of this name"),
         ({"pay": "approve", "ship": "deny"}, "has rules for pay, ship, so the run asks once"),
         ({"pay": "approve"}, "has rules for pay, ship, so the run asks once"),
         ({"*": ["approve", "deny"]}, "people who answer differently from call to call cannot"),
@@ -496,7 +509,7 @@ def test_the_text_fits_a_narrow_terminal_and_markdown_keeps_to_its_cells(cases: 
     table = markdown_of(found)
     assert "a&#124;b" in table
     assert "<c>" not in table
-    assert repr(found).startswith("<VariantComparison of 5 ways, 2 runs each")
+    assert repr(found).startswith("<VariantComparison of 5 variants, 2 runs each")
 
 
 def test_which_intervals_are_wider_is_said(cases: Path) -> None:
@@ -505,7 +518,7 @@ def test_which_intervals_are_wider_is_said(cases: Path) -> None:
         return next(line for line in text.splitlines() if line.startswith("Brackets"))
 
     assert remark("a", "b").startswith("Brackets are 95 % intervals. Times")
-    three = "Brackets are 95 % intervals in the tables; between two ways, 98.3 % each, so that"
+    three = "Brackets are 95 % intervals in the tables; between two variants, 98.3 % each, so that"
     assert remark("a", "b", "c").startswith(three)
 
 

@@ -240,7 +240,7 @@ def test_secrets_of_a_plan_are_made_up(tmp_path: Path) -> None:
         ({"world": {"ship": {"raise": "timeuot"}}}, "case it: world.ship.raise: a failure is one of tool_error"),
         ({"world": {"ship": {"raise": "timeout", "return": 1}}}, "an act returns or raises, not both"),
         ({"expect": {"calls": {"once": ["shop"]}}}, "case it: expect.calls.once: there is no tool shop"),
-        ({"policy": {"max_step": 3}}, "case it: policy: max_step: Extra inputs are not permitted"),
+        ({"policy": {"max_step": 3}}, "case it: policy: max_step: unknown field max_step; did you mean max_steps?"),
         ({"policy": "none.toml"}, "case it: policy none.toml: No such file or directory"),
         ({"planner": "nowhere:planner"}, "cannot import 'nowhere'"),
         ({"planner": "openai"}, "models are for the command line"),

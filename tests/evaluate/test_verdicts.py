@@ -94,7 +94,7 @@ def test_a_planted_difference_of_success_is_told() -> None:
 def test_runs_are_compared_in_pairs() -> None:
     """A difference of a fifth is seen although tasks differ tenfold; with the pairs mixed up it would drown."""
     paired = planted(1, 20, 1.2, 0.02, common=1.0)
-    mixed = VariantComparison(paired.ways, paired.cases, paired.runs)
+    mixed = VariantComparison(paired.variants, paired.cases, paired.runs)
     others = [run.seconds for run in paired.of("other")]
     Random(3).shuffle(others)
     for run, seconds in zip(paired.of("one"), others, strict=True):

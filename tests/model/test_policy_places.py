@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -48,7 +49,9 @@ def test_a_field_of_the_last_release_is_taken_to_its_place(name: str) -> None:
     given, now = MOVED[name]
     group = next(iter(now))
 
-    with pytest.warns(DeprecationWarning, match=rf"policy: {name} is now {group}\..*the old names go") as told:
+    with pytest.warns(
+        DeprecationWarning, match=rf"policy: {name} is now {group}\..*the old name is removed in 0.4"
+    ) as told:
         policy = Policy.model_validate({name: given})
     assert policy == Policy(**now)
     with pytest.warns(DeprecationWarning, match=f"policy: {name} is now {group}"):
@@ -60,11 +63,21 @@ def test_a_field_of_the_last_release_is_taken_to_its_place(name: str) -> None:
     assert len(told) == 1
 
 
-def test_the_warning_names_the_line_of_the_user() -> None:
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Policy(max_threads=3),  # type: ignore[call-arg]
+        lambda: Policy().with_fields({"max_threads": 2}),
+        lambda: Policy().model_copy(update={"max_threads": 2}),
+        lambda: dagrun.RunVariant(policy={"max_threads": 1}),
+        lambda: present_path("max_threads"),
+    ],
+)
+def test_the_warning_names_the_line_of_the_user(call: Callable[[], object]) -> None:
     with pytest.warns(DeprecationWarning, match="max_threads") as told:
-        Policy(max_threads=3)  # type: ignore[call-arg]
+        call()
 
-    assert [each.filename for each in told] == [__file__]
+    assert [(each.filename, each.lineno) for each in told] == [(__file__, call.__code__.co_firstlineno)]
 
 
 def test_both_pool_limits_of_the_last_release_meet_in_one_pool() -> None:
@@ -94,8 +107,11 @@ def test_two_places_for_one_rule_are_refused(name: str) -> None:
     [
         ({"max_running_by_pool": 3}, "max_running_by_pool: input should be a table"),
         ({"rate_by_pool": {"a": 3}}, "rate_by_pool.a: input should be a table"),
-        ({"planing": {}}, "planing\n  Extra inputs"),
-        ({"planning": {"planner_timeout": 3}}, "planning.planner_timeout\n  Extra inputs"),
+        ({"planing": {}}, "planing\n  unknown field planing; did you mean planning"),
+        (
+            {"planning": {"planner_timeout": 3}},
+            r"planning.planner_timeout\n  unknown field planner_timeout; did you mean timeout\?",
+        ),
     ],
 )
 def test_a_field_that_fits_no_place_is_refused(fields: dict[str, Any], fault: str) -> None:
@@ -129,6 +145,17 @@ def test_a_policy_is_changed_field_by_field() -> None:
     for same in (copy.copy(policy), copy.deepcopy(policy), pickle.loads(pickle.dumps(policy)), policy.model_copy()):
         assert same == policy
     assert policy.model_copy(update={"workers": WorkerLimits(max_threads=2)}).workers.max_threads == 2
+
+
+def test_a_misspelt_field_is_told_beside_the_other_faults() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Policy(timout=3, grace=-1)  # type: ignore[call-arg]
+
+    found = [(fault["loc"], fault["type"], fault["msg"]) for fault in caught.value.errors()]
+    assert found == [
+        (("grace",), "greater_than", "Input should be greater than 0"),
+        (("timout",), "extra_forbidden", "unknown field timout; did you mean timeout?"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin
 
@@ -56,9 +58,19 @@ def check_fields(model: type[M], fields: Mapping[str, Any], source: str) -> M:
     from pydantic import ValidationError
 
     try:
-        return model.model_validate(fields)
+        with _warnings_of(source):
+            return model.model_validate(fields)
     except ValidationError as error:
         raise BadInput(*fault_lines(error, source, model)) from None
+
+
+@contextmanager
+def _warnings_of(source: str) -> Iterator[None]:
+    """Say in each warning where the fields come from."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+        warnings.showwarning = lambda text, *rest: show(f"{source}: {str(text).removeprefix('policy: ')}", *rest)
+        yield
 
 
 def fault_lines(error: ValidationError, source: str, model: type[BaseModel] | None = None) -> list[str]:
@@ -81,6 +93,8 @@ def _sentence(model: type[BaseModel] | None, place: tuple[int | str, ...], kind:
         return f"unknown field {name}{hint(str(place[-1]), _fields_at(model, place[:-1]))}"
     if kind == "tuple_type":  # users write a list where the model has a tuple
         message = "input should be a list"
+    if kind == "model_type":
+        message = f"input should be a table{'' if len(place) > 1 else f' [{name}]'}"
     if kind == "value_error":  # a message of our own, without the prefix of pydantic
         message = message.removeprefix("Value error, ")
     return f"{name}: {message[:1].lower()}{message[1:]}" if name else message

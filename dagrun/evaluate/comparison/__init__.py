@@ -1,4 +1,4 @@
-"""Variants of carrying out goals, compared: success, time, tokens, cost and drift, with intervals and verdicts.
+"""Variants of carrying out goals, compared: success, time, tokens, cost, idle calls and early stops, with verdicts.
 
 In: golden tasks that have a goal, and ways: planners, agents, policies. Out: a `VariantComparison`: what came of each
 run, and for each pair of ways what can be told from the runs, or how many would be needed to tell.

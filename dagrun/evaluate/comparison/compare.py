@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import anyio
@@ -29,7 +31,7 @@ _REACHED: Final = "the ceiling of the comparison is reached"
 
 def compare(
     paths: str | Path | Sequence[str | Path],
-    ways: Mapping[str, RunVariant | Planner | Callable[[], Planner]],
+    variants: Mapping[str, RunVariant | Planner | Callable[[], Planner]] = MappingProxyType({}),
     *,
     runs: int = 10,
     only: Sequence[str] = (),
@@ -37,29 +39,34 @@ def compare(
     max_tokens: int | None = None,
     host: CaseHost | None = None,
     tell: Callable[[str], None] = lambda text: None,
+    ways: Mapping[str, Any] | None = None,
 ) -> VariantComparison:
-    """Carry out golden tasks by several ways, and compare success, time, tokens, cost and drift.
+    """Carry out golden tasks with several variants; compare success, time, tokens, cost, idle calls and early stops.
 
-    Every way carries out every case *runs* times, in the world of the case. Runs of one case with one seed are a pair;
-    the ways take turns in who begins, so that a server that becomes slower is so for all. A case runs in real time, if
-    one of the ways, or who judges its answers, asks a model.
+    Every variant carries out every case *runs* times, in the world of the case. Runs of one case with one seed are a
+    pair; variants take turns in who begins, so that a server that becomes slower is so for all. A case runs in real
+    time, if one of the variants, or who judges its answers, asks a model.
 
     Args:
         paths: Files of golden tasks, or folders of them. Cases that begin with a plan are left out.
-        ways: The ways by name, at least two: a `RunVariant`, a planner, or a function that makes a planner.
-        runs: How often each way carries out each case.
+        variants: The variants by name, at least two: a `RunVariant`, a planner, or a function that makes a planner.
+        runs: How often each variant carries out each case.
         only: The ids of the cases that are wanted; empty for all.
         max_cost: What all runs together may cost, with the judges of answers (``expect.critic``). Before each call of a
             model, its worst case is reserved.
         max_tokens: The tokens that all of these may use together; likewise.
         host: What the program around lends to the cases.
         tell: Is told what is done, for a display.
+        ways: The name of *variants* in 0.2; it is removed in 0.4.
 
     Raises:
-        CasesRefused: A file or a way cannot be used; nothing was run.
-        ContractError: There are fewer than two ways, *runs* is no count, or a ceiling is none.
+        CasesRefused: A file or a variant cannot be used; nothing was run.
+        ContractError: There are fewer than two variants, *runs* is no count, or a ceiling is none.
     """
-    comparing = Comparing(paths, ways, runs=runs, only=only, host=host)
+    if ways is not None:
+        warnings.warn("compare: ways is now variants; ways is removed in 0.4", DeprecationWarning, stacklevel=2)
+        variants = ways
+    comparing = Comparing(paths, variants, runs=runs, only=only, host=host)
     comparing.carry_out(max_cost=max_cost, max_tokens=max_tokens, tell=tell)
     return comparing.comparison
 
@@ -71,25 +78,25 @@ class Comparing:
         comparison: The comparison. What was found before an interruption is in it.
 
     Raises:
-        CasesRefused: A file or a way cannot be used.
-        ContractError: There are fewer than two ways, or *runs* is no count.
+        CasesRefused: A file or a variant cannot be used.
+        ContractError: There are fewer than two variants, or *runs* is no count.
     """
 
     def __init__(
         self,
         paths: str | Path | Sequence[str | Path],
-        ways: Mapping[str, RunVariant | Planner | Callable[[], Planner]],
+        variants: Mapping[str, RunVariant | Planner | Callable[[], Planner]],
         *,
         runs: int = 10,
         only: Sequence[str] = (),
         host: CaseHost | None = None,
     ) -> None:
-        if len(ways) < 2:
-            raise ContractError(f"a comparison needs two ways at least, and has {len(ways)}")
+        if len(variants) < 2:
+            raise ContractError(f"a comparison needs two variants at least, and has {len(variants)}")
         if type(runs) is not int or runs < 1:
             raise ContractError(f"compare: runs must be at least 1, got {runs!r}")
         self._ways = {
-            name: way if isinstance(way, RunVariant) else RunVariant(planner=way) for name, way in ways.items()
+            name: way if isinstance(way, RunVariant) else RunVariant(planner=way) for name, way in variants.items()
         }
         given = host or CaseHost()
         if all(way.has_own for way in self._ways.values()):
@@ -98,7 +105,7 @@ class Comparing:
         with_goals = [_with_planner(ready, given) for ready in found if ready.case.goal is not None]
         left_out = tuple(ready.id for ready in found if ready.case.goal is None)
         if not with_goals:
-            raise CasesRefused(["no case has a goal: with a plan, there is nothing to choose a way for"])
+            raise CasesRefused(["no case has a goal: with a plan, there is nothing to choose a variant for"])
         self._check(with_goals)
         self._check_real(with_goals)
         self._cases = list(map(self._timed, with_goals))
@@ -132,7 +139,7 @@ class Comparing:
     def _check_real(self, cases: Sequence[ReadyCase]) -> None:
         changing = [(one, name) for one in cases for name in one.case.real if not one.tools[name].effect.is_free]
         if changing:
-            text = "is real and changes the world, once for each run of each way; give it a stand-in in the world"
+            text = "is real and changes the world, once for each run of each variant; give it a stand-in in the world"
             raise CasesRefused([f"case {ready.id}: {name} {text}" for ready, name in changing])
 
     def _timed(self, ready: ReadyCase) -> ReadyCase:
@@ -149,7 +156,7 @@ class Comparing:
                 try:
                     way.check(ready)
                 except CasesRefused as error:
-                    faults += [f"way {name}, case {ready.id}: {fault}" for fault in error.faults]
+                    faults += [f"variant {name}, case {ready.id}: {fault}" for fault in error.faults]
         if faults:
             raise CasesRefused(faults)
 
@@ -172,12 +179,12 @@ class Comparing:
         """Run each case once with every variant, then again, and so on, so that any prefix is balanced."""
         comparison = self.comparison
         for number, (place, ready) in product(range(comparison.runs), enumerate(cases)):
-            for name in _turned(comparison.ways, number + place):
+            for name in _turned(comparison.variants, number + place):
                 tell(f"{ready.id}, run {number + 1} of {comparison.runs}: {name}")
                 if not await self._run(name, ready, ready.case.seed + number, purse):
                     comparison.stopped = purse.fault
                     return
-            comparison.samples += sorted(comparison.unpaired, key=lambda run: comparison.ways.index(run.way))
+            comparison.samples += sorted(comparison.unpaired, key=lambda run: comparison.variants.index(run.way))
             comparison.unpaired.clear()
 
     async def _run(self, name: str, ready: ReadyCase, seed: int, purse: _SharedBudget) -> bool:
@@ -197,7 +204,7 @@ class Comparing:
             why = f": {shorten(trial.reason, 300)}" if trial.reason else ""
             purse.fault = f"{_REACHED}; what was left of it did not suffice for a run{why}"
         elif sample.cost is None and "max_cost" in left:
-            purse.fault = f"what way {name} costs is not known, so no ceiling can hold it: name prices"
+            purse.fault = f"what variant {name} costs is not known, so no ceiling can hold it: name prices"
         elif not meter.is_priced and "max_cost" in left:
             who = f"the judge of case {ready.case.id}"
             purse.fault = f"what {who} costs is not known, so no ceiling can hold it: name prices"
@@ -250,7 +257,7 @@ class _SharedBudget:
 
 
 async def _sample(name: str, way: RunVariant, ready: ReadyCase, trial: CaseRun, meter: BudgetMeter) -> Sample:
-    """Compare a run with its expectations, and measure its usage and drift."""
+    """Compare a run with its expectations, and measure its usage, idle calls and early stops."""
     expected = ready.case.expect
     judge = None if ready.judge is None else partial(_judged, ready.judge, meter)
     objection = await objection_to(trial, judge, expected.critic)

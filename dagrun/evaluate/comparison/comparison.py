@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
@@ -23,7 +24,7 @@ class VariantFigures:
 
     Attributes:
         runs: Its runs.
-        shares: Runs that succeeded, and runs with each kind of drift.
+        shares: Runs that succeeded, and runs with idle calls and with an early stop.
         seconds: The median time of the runs that succeeded; `None` if none did.
         means: Tokens, planner calls, tool calls, idle calls, in the mean of all runs.
         cost_per_success: The cost of all runs for each that succeeded; `None` if it is not known, or none did.
@@ -39,13 +40,13 @@ class VariantFigures:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as plain JSON."""
-        drift = {
+        shares = {
             name: {"runs": share.successes, "rate": share.value, "interval": list(share.interval)}
             for name, share in self.shares.items()
         }
         return {
             "runs": self.runs,
-            **drift,
+            **shares,
             "success": self.shares["success"].as_dict(),
             "median_seconds": self.seconds,
             "cost_per_success": self.cost_per_success,
@@ -58,7 +59,7 @@ class VariantComparison:
     """Runs of common cases with several variants.
 
     Attributes:
-        ways: The names of the ways.
+        variants: The names of the variants.
         cases: The names of the cases.
         runs: How often each case was to be carried out by each way.
         is_virtual: Whether all runs were on a virtual clock.
@@ -69,7 +70,7 @@ class VariantComparison:
         judges: What the judges of answers have used; it is no figure of a way.
     """
 
-    ways: tuple[str, ...]
+    variants: tuple[str, ...]
     cases: tuple[str, ...]
     runs: int
     is_virtual: bool = True
@@ -80,15 +81,21 @@ class VariantComparison:
     judges: ModelUse = field(default_factory=ModelUse)
 
     @property
+    def ways(self) -> tuple[str, ...]:
+        """The variants, by the name of release 0.2."""
+        warnings.warn("comparison.ways is now variants; ways is removed in 0.4", DeprecationWarning, stacklevel=2)
+        return self.variants
+
+    @property
     def confidence(self) -> float:
         """The confidence of each interval between two ways: so high that for one figure, all hold together at 95 %."""
-        pairs = len(self.ways) * (len(self.ways) - 1) // 2
+        pairs = len(self.variants) * (len(self.variants) - 1) // 2
         return 1 - (1 - CONFIDENCE) / max(1, pairs)
 
     @property
     def done(self) -> int:
         """How many runs each way has, all cases together."""
-        return len(self.samples) // len(self.ways)
+        return len(self.samples) // len(self.variants)
 
     def of(self, way: str, case: str | None = None) -> list[Sample]:
         """Return the runs of a way, of all cases or of one."""
@@ -118,7 +125,7 @@ class VariantComparison:
     def versus(self) -> Iterator[PairwiseResult]:
         """Yield the differences of each pair of variants, all cases together."""
         cases = max(1, len(self.cases))
-        for first, second in combinations(self.ways, 2):
+        for first, second in combinations(self.variants, 2):
             pairs = self.pairs(first, second)
             told = {name: difference_of(pairs, name, self.confidence, cases) for name in (*SHARES, *AMOUNTS)}
             yield PairwiseResult(first, second, len(pairs), told)
@@ -129,10 +136,12 @@ class VariantComparison:
         return list(map(verdict, self.versus()))
 
     def __repr__(self) -> str:
-        return f"<{listing(f'VariantComparison of {len(self.ways)} ways, {self.done} runs each', self.verdicts)}>"
+        title = f"VariantComparison of {len(self.variants)} variants, {self.done} runs each"
+        return f"<{listing(title, self.verdicts)}>"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison as plain JSON, every run included."""
+        figures = {way: self.figures(way).as_dict() for way in self.variants}
         return {
             "schema_version": SCHEMA_VERSION,
             "status": "stopped" if self.stopped else "ok",
@@ -142,7 +151,8 @@ class VariantComparison:
             "cases": list(self.cases),
             "left_out": list(self.left_out),
             "confidence": self.confidence,
-            "ways": {way: self.figures(way).as_dict() for way in self.ways},
+            "variants": figures,
+            "ways": figures,  # its name in 0.2; removed in 0.4
             "pairs": [
                 {"first": one.first, "second": one.second, "verdict": verdict(one)}
                 | {name: found.as_dict() for name, found in one.differences.items()}

@@ -28,7 +28,7 @@ def text_of(comparison: VariantComparison, width: int = 80) -> str:
         lines += ["", *_table(*_figures(comparison), width)]
         if len(comparison.cases) > 1:
             lines += ["", *_table(*_by_case(comparison), width)]
-        missed = [text for way in comparison.ways for text in _misses(comparison, way)]
+        missed = [text for way in comparison.variants for text in _misses(comparison, way)]
         lines += ["", *(line for text in missed for line in _wrapped(text, width))] if missed else []
         lines.append("")
         for verdict in comparison.verdicts:
@@ -55,7 +55,7 @@ def markdown_of(comparison: VariantComparison) -> str:
 
 def _title(comparison: VariantComparison) -> str:
     cases, clock = len(comparison.cases), "on a virtual clock" if comparison.is_virtual else "in real time"
-    counts = f"{len(comparison.ways)} ways, {cases} case{'s' * (cases != 1)}"
+    counts = f"{len(comparison.variants)} variants, {cases} case{'s' * (cases != 1)}"
     left_out = len(comparison.left_out)
     note = f" ({left_out} with a plan left out)" if left_out else ""
     return f"{counts}{note}, {comparison.runs} run{'s' * (comparison.runs != 1)} of each by each, {clock}"
@@ -63,12 +63,12 @@ def _title(comparison: VariantComparison) -> str:
 
 def _unpaired(comparison: VariantComparison) -> str:
     count = len(comparison.unpaired)
-    made = f"{comparison.done} runs of each way are counted"
+    made = f"{comparison.done} runs of each variant are counted"
     return f"; {made}, and {count} of an unfinished round {'is' if count == 1 else 'are'} not" if count else f"; {made}"
 
 
 def _figures(comparison: VariantComparison) -> tuple[list[str], list[list[str]]]:
-    found = [comparison.figures(way) for way in comparison.ways]
+    found = [comparison.figures(way) for way in comparison.variants]
     rows = [
         ["success", *(rate_text(one.shares["success"]) for one in found)],
         ["seconds, median", *("-" if one.seconds is None else f"{one.seconds:.3f}" for one in found)],
@@ -79,7 +79,7 @@ def _figures(comparison: VariantComparison) -> tuple[list[str], list[list[str]]]
         ["runs with idle calls", *(rate_text(one.shares["idle"]) for one in found)],
         ["early stops", *(rate_text(one.shares["early_stops"]) for one in found)],
     ]
-    return ["", *(shorten(way, MOST_SHOWN) for way in comparison.ways)], rows
+    return ["", *(shorten(way, MOST_SHOWN) for way in comparison.variants)], rows
 
 
 def _cost(figures: VariantFigures) -> str:
@@ -90,18 +90,18 @@ def _cost(figures: VariantFigures) -> str:
 
 def _by_case(comparison: VariantComparison) -> tuple[list[str], list[list[str]]]:
     """Return a row for each case: successes and median time of each way, and the ratio of times to the first way."""
-    first = comparison.ways[0]
+    first = comparison.variants[0]
     rows = []
     for case in comparison.cases:
         row = [shorten(case, MOST_SHOWN)]
-        for way in comparison.ways:
+        for way in comparison.variants:
             runs = comparison.of(way, case)
             passed = [run.seconds for run in runs if run.passed]
             text = f"{len(passed)}/{len(runs)}" + (f" {median(passed):.3f} s" if passed else "")
             found = difference_of(comparison.pairs(first, way, case), "seconds", CONFIDENCE)
             row.append(f"{text}, {_briefly(found)}" if way != first and found.value is not None else text)
         rows.append(row)
-    return ["by case", *(shorten(way, MOST_SHOWN) for way in comparison.ways)], rows
+    return ["by case", *(shorten(way, MOST_SHOWN) for way in comparison.variants)], rows
 
 
 def _briefly(found: VariantDifference) -> str:
@@ -137,11 +137,12 @@ def _misses(comparison: VariantComparison, way: str) -> Iterator[str]:
 
 
 def _remark(comparison: VariantComparison) -> str:
-    wider = f"; between two ways, {100 * comparison.confidence:.1f} % each, so that those of one figure hold together"
-    which = f" in the tables{wider}" if len(comparison.ways) > 2 else ""
+    each = f"{100 * comparison.confidence:.1f} % each"
+    wider = f"; between two variants, {each}, so that those of one figure hold together"
+    which = f" in the tables{wider}" if len(comparison.variants) > 2 else ""
     return (
         f"Brackets are 95 % intervals{which}. Times, tokens and costs are compared"
-        " run by run, where both ways succeeded. All of it is about these cases; other goals can differ."
+        " run by run, where both variants succeeded. All of it is about these cases; other goals can differ."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
@@ -59,9 +60,13 @@ class RunVariant:
 
     def __post_init__(self) -> None:
         if self.planner is not None and self.agent is not None:
-            raise ContractError("a way has a planner or an agent, not both")
+            raise ContractError("a variant has a planner or an agent, not both")
         if not (self.planner is None or hasattr(self.planner, "revise") or callable(self.planner)):
-            raise ContractError(f"the planner of a way is a planner, or makes one: {self.planner!r} is neither")
+            raise ContractError(f"the planner of a variant is a planner, or makes one: {self.planner!r} is neither")
+        if self.policy:
+            with suppress(ValidationError):  # what does not fit is said of each case, once they are known
+                present = Policy.model_validate(self.policy).model_dump(exclude_unset=True)
+                object.__setattr__(self, "policy", present)
 
     @property
     def has_own(self) -> bool:
@@ -73,13 +78,13 @@ class RunVariant:
         if self.planner is None:
             return None
         made: Any = _made(self.planner, "revise")
-        must_be_planner(made, "what the planner of a way makes")
+        must_be_planner(made, "what the planner of a variant makes")
         return made  # type: ignore[no-any-return]
 
     def make_agent(self) -> LanguageModel:
         """Return the model of the agent of a run."""
         made: Any = _made(self.agent, "stream")
-        must_be_model(made, "what the agent of a way makes")
+        must_be_model(made, "what the agent of a variant makes")
         return made  # type: ignore[no-any-return]
 
     def asks_models(self, ready: ReadyCase) -> bool:
@@ -129,7 +134,7 @@ class RunVariant:
             elif self.planner is not None:
                 self.make_planner()
             elif ready.means.make_planner(ready.world()) is None:
-                raise ContractError("neither the way nor the case has a planner")
+                raise ContractError("neither the variant nor the case has a planner")
             servers = (OpenAIModel, AnthropicModel)
             if ready.case.clock == "virtual" and any(isinstance(model, servers) for model in self._models(ready)):
                 raise ContractError("it asks the server of a model, which knows no virtual clock; leave out `clock`")

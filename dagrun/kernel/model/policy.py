@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Collection, ItemsView, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from dagrun.errors import shorten
 from dagrun.kernel.model.condition import Condition
@@ -25,7 +35,31 @@ DefaultAnswer = Literal["approve", "deny"]
 ARGUMENTS: Final = "args"
 
 
-class ApprovalRule(TerseModel):
+class _StrictModel(TerseModel):
+    """A model that refuses unknown fields, and says which one was probably meant."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _says_what_was_meant(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return check(given)
+        except ValidationError as error:
+            faults: list[Any] = error.errors(include_url=False)
+            if all(fault["type"] != "extra_forbidden" for fault in faults):
+                raise
+        from dagrun.kernel.model.toolbox import hint
+
+        for fault in faults:
+            if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:  # those deeper were said there
+                name = str(fault["loc"][0])
+                fault["msg"] = f"unknown field {shorten(name, 60)}{hint(name, cls.model_fields)}"
+            fault["type"] = PydanticCustomError(fault["type"], fault["msg"], fault.get("ctx"))
+        raise ValidationError.from_exception_data(cls.__name__, faults)
+
+
+class ApprovalRule(_StrictModel):
     """A rule that names calls that a person must agree to, by tool and by exact arguments.
 
     Attributes:
@@ -36,8 +70,6 @@ class ApprovalRule(TerseModel):
         answer_within: Seconds until the default answer counts; `None` for the value of the policy.
         default_answer: The default answer; `None` for the policy's.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     tool: str
     when: Condition | None = None
@@ -75,7 +107,7 @@ else:
 _GONE: Final = ("primary_metric", "guardrail_metric")
 
 
-class HedgeRule(TerseModel):
+class HedgeRule(_StrictModel):
     """When a slow call is hedged: another call starts in parallel, the first success counts, the other call is stopped.
 
     A call is hedged only if all of this holds:
@@ -96,8 +128,6 @@ class HedgeRule(TerseModel):
             three hedges are not counted. When everything has become slow, doubled calls would make it slower.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
     quantile: float = Field(default=0.95, ge=0.5, lt=1)
     most_medians: float = Field(default=3.0, gt=1, allow_inf_nan=False)
     min_calls: int = Field(default=20, ge=1, le=500)
@@ -105,7 +135,7 @@ class HedgeRule(TerseModel):
     max_share: float = Field(default=0.1, gt=0, le=1)
 
 
-class PoolLimits(TerseModel):
+class PoolLimits(_StrictModel):
     """The limits of a pool: its steps at once, and the rates of its provider per minute, with bursts of up to a tenth.
 
     How many calls a provider takes at once needs no limit: a pool, or a tool without one, that refuses calls for now
@@ -119,8 +149,6 @@ class PoolLimits(TerseModel):
             while it runs, and with what it has reported when it has ended.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
     max_running: Count | None = None
     requests_per_minute: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     tokens_per_minute: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -131,7 +159,7 @@ class PoolLimits(TerseModel):
         return self.requests_per_minute is not None or self.tokens_per_minute is not None
 
 
-class PlanningRule(TerseModel):
+class PlanningRule(_StrictModel):
     """How a planner is asked, and what its answers may do. Times are in seconds; `None` means no limit.
 
     Attributes:
@@ -153,8 +181,6 @@ class PlanningRule(TerseModel):
             can add a tool).
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
     timeout: Seconds = 60.0
     max_calls: Count | None = None
     max_replans_per_step: Count | None = None
@@ -166,7 +192,7 @@ class PlanningRule(TerseModel):
     unknown_tools: Literal["refuse", "escalate"] = "refuse"
 
 
-class QuestionRule(TerseModel):
+class QuestionRule(_StrictModel):
     """How long a question to a person stays open, and what counts then.
 
     Attributes:
@@ -175,14 +201,12 @@ class QuestionRule(TerseModel):
         max_pending: Questions that are open at once.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
     answer_within: Seconds | None = None
     default_answer: DefaultAnswer = "deny"
     max_pending: Count = 100
 
 
-class WorkerLimits(TerseModel):
+class WorkerLimits(_StrictModel):
     """The threads and processes in which plain functions run.
 
     Attributes:
@@ -192,15 +216,13 @@ class WorkerLimits(TerseModel):
         max_process_memory: Bytes of address space of a worker process; `None` for no limit.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
     max_threads: Count = 40
     max_stuck_threads: Count = 16
     max_processes: Count | None = None
     max_process_memory: Count | None = None
 
 
-class Policy(TerseModel):
+class Policy(_StrictModel):
     """The limits and rules of a run. Times are in seconds; `None` means no limit.
 
     Attributes:
@@ -258,8 +280,6 @@ class Policy(TerseModel):
             computed.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
     # Defaults that are rules are made without a check, or each import would build what checks them.
     max_running: Count | None = None
     max_running_by_tool: dict[str, Count] = Field(default_factory=dict)
@@ -309,7 +329,7 @@ class Policy(TerseModel):
         old = [name for name in given if name in _MOVED]
         fields = _in_groups(given) if old else given
         if old and not is_on_record:
-            _warn(old, 4)
+            _warn(old)
         return fields
 
     def with_fields(self, fields: Mapping[str, Any]) -> Policy:
@@ -332,14 +352,14 @@ class Policy(TerseModel):
             old = {name: value for name, value in (update or {}).items() if name in _MOVED}
             if not old:
                 return super().model_copy(update=update, deep=deep)
-            _warn([*old], 3)
+            _warn([*old])
             others = {name: value for name, value in update.items() if name not in old}
             return self.with_fields(_in_groups(old)).model_copy(update=others, deep=deep)
 
         def __getattr__(self, name: str) -> Any:
             if name not in _MOVED:
                 return super().__getattr__(name)
-            _warn([name], 3)
+            _warn([name])
             if name == "max_running_by_pool":
                 return {pool: each.max_running for pool, each in self.pools.items() if each.max_running is not None}
             if name == "rate_by_pool":
@@ -357,7 +377,7 @@ def _merged(base: Mapping[str, Any], own: Mapping[str, Any], groups: Collection[
     return {**base, **own, **{name: _merged(base[name], own[name], own[name]) for name in both}}
 
 
-class PlanLimits(TerseModel):
+class PlanLimits(_StrictModel):
     """Limits of size for plans from files and planners; a plan that the host builds has none.
 
     To raise a limit, read the plan with other limits: ``read_plan(path, limits=PlanLimits(max_steps=10_000))``.
@@ -369,8 +389,6 @@ class PlanLimits(TerseModel):
         max_dependencies: Dependencies of one step.
         max_edges: Dependencies of all steps together.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     max_bytes: Count = 1_000_000
     max_steps: Count = 1_000
@@ -394,9 +412,14 @@ _MOVED: Final[Mapping[str, str]] = {
 }
 
 
-def _warn(old: Sequence[str], level: int) -> None:
+def _warn(old: Sequence[str]) -> None:
+    """Warn at the line outside dagrun that has the old names, however many calls lie between."""
     moves = ", ".join(f"{name} is now {_MOVED[name]}" for name in old)
-    warnings.warn(f"policy: {moves}; the old names go in the next release", DeprecationWarning, stacklevel=level)
+    frame, level = sys._getframe(), 1
+    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in ("dagrun", "pydantic"):
+        frame, level = frame.f_back, level + 1
+    text = f"policy: {moves}; the old name{'s are' if len(old) > 1 else ' is'} removed in 0.4"
+    warnings.warn(text, DeprecationWarning, stacklevel=level)
 
 
 def present_path(path: str) -> str:
@@ -404,7 +427,7 @@ def present_path(path: str) -> str:
     first, _, rest = path.partition(".")
     if first not in _MOVED:
         return path
-    _warn([first], 3)
+    _warn([first])
     return _MOVED[first].replace("NAME", rest or "NAME")
 
 

@@ -36,7 +36,8 @@ class Toolbox(Mapping[str, AnyTool]):
 
     Attributes:
         allowed: The names that a plan may call: of those in *allow*, the tools without a `Tool.refusal`.
-        max_running_by_pool: How many steps of a pool run at once, where the tools say so, as those of servers do.
+        max_running_by_pool: How many steps of a pool run at once, where the tools say so, as those of servers do. The
+            `pools` of a policy say the same for its runs.
 
     Raises:
         ContractError: Two tools share a name, a source holds no tool, or *allow* names a tool that is missing.
@@ -106,10 +107,10 @@ def _limits(tools: Iterable[AnyTool]) -> Mapping[str, int]:
     return MappingProxyType(limits)
 
 
-def hint(name: str, known: Iterable[str]) -> str:
-    """Return a "did you mean" for *name*, or an empty text."""
+def hint(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return a "did you mean" for *name*, or an empty text if nothing is as like it as *cutoff*, of at most 1."""
     # A name of 10,000 characters is no misspelling, and comparing it takes too long.
-    close = difflib.get_close_matches(name[:64], list(known), n=1) if len(name) <= 64 else []
+    close = difflib.get_close_matches(name[:64], list(known), n=1, cutoff=cutoff) if len(name) <= 64 else []
     return f"; did you mean {close[0]}?" if close else ""
 
 
