@@ -28,7 +28,7 @@ from dagrun.kernel.runtime.steps import run_completion
 
 GOLDEN = Path(__file__).parent / "golden"
 
-pytestmark = pytest.mark.real_time  # a virtual clock of its own
+pytestmark = [pytest.mark.real_time, pytest.mark.costly]  # a virtual clock of its own
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from dagrun.kernel.model.tool import make_tool
 from dagrun.kernel.model.toolbox import AnyTool
 from hedge_tools import known
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.costly]
 
 Work: TypeAlias = Callable[[str], Awaitable[None]]
 Count: TypeAlias = Callable[[], Awaitable[int]]

@@ -21,7 +21,7 @@ from dagrun.kernel.runtime import coroutine_driver
 from dagrun.kernel.runtime.steps import leftover_calls
 from small_tools import ONCE
 
-pytestmark = [pytest.mark.real_time]
+pytestmark = [pytest.mark.real_time, pytest.mark.costly]
 
 SLEEPS: Final = [sys.executable, "-c", "import time; time.sleep(30)"]
 SLEEPS_ON: Final = [sys.executable, "-c", "import time; time.sleep(300)"]

@@ -39,7 +39,7 @@ and `PlannerCalled`, and `HandedOn` if the next planner of a fallback chain is a
 **Models.** Each call of a model that no tool makes (by a planner or a critic) has a `ModelReserved` and a
 `ModelCharged`.
 
-9. After each change outputs are released that no step needs any more, if the policy says so (`released_outputs.py`).
+9. After each change outputs are released that no step needs any more, if the policy says so (`output_eviction.py`).
 """
 
 from __future__ import annotations

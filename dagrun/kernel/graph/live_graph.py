@@ -60,7 +60,7 @@ PAUSE: Final = "pause"
 
 @dataclass(slots=True, eq=False)
 class ReleasedOutputs:
-    """Outputs that no step needs, where the policy releases them; `released_outputs.py` has the rules.
+    """Outputs that no step needs, where the policy releases them; `output_eviction.py` has the rules.
 
     Attributes:
         drops: Whether released values are dropped at once; else they are only marked.

@@ -39,7 +39,7 @@ class OptionalStepState:
             if nothing was taken away.
         given: Arguments that a person has given, stored, by name.
         verdicts: The verdicts of critics on its last attempt.
-        over: The for_each whose elements this one is over, element by element; or none. See `fans.py`.
+        over: The for_each whose elements this one is over, element by element; or none. See `mapped_steps.py`.
         followers: Of a for_each that has its elements: the steps that need single ones of them.
         on_elements: While it takes the elements of a for_each one by one: called when one of them may have settled, or
             when a splice has changed the one of that index; else `None`.

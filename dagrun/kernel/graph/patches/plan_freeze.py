@@ -2,7 +2,7 @@
 
 1. The first plan is what the run begins with, or what its planner has written before anything has run; and what the
    host has added, changed or taken out since. Patches of the host are free.
-2. Calls are equal as `graph/frozen_plan.py` says.
+2. Calls are equal as `kernel/graph/frozen_plan.py` says.
 3. A patch may drop steps, and repeat calls, also with their declared fallback in the place of the tool.
 4. A call with an effect is made once. It is repeated only if the call before it had no effect, or goes as this one
    comes.
