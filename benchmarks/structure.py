@@ -47,14 +47,14 @@ SHORT: Final = 60  # lines
 # number of one room, and says why.
 ROOMS: Final[Mapping[str, int]] = {
     "advice": 260,
-    "api": 1_580,
+    "api": 1_590,
     "cli": 8_230,
     "critics": 400,
     "evaluate": 5_610,
     "executors": 1_840,
-    "features": 1_340,
+    "features": 1_630,
     "journal": 3_620,
-    "kernel": 23_110,
+    "kernel": 22_860,
     "llm": 1_720,
     "model_tools": 580,
     "observe": 5_700,

@@ -9,11 +9,14 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from dagrun.features.hedging import HedgeShare
+    from dagrun.features.provider_limits.adaptive_limit import ProviderWindow
     from dagrun.features.shared_calls.result_cache import ResultCache
     from dagrun.kernel.decide.durations import Durations
     from dagrun.kernel.model.executor import Executor
     from dagrun.kernel.model.policy import HedgeRule, WorkerLimits
     from dagrun.kernel.runtime.deadlines import Timers
+    from dagrun.kernel.runtime.live_attempt import ProviderGate
+    from dagrun.kernel.runtime.plugin_calls import CallClock, PlacesOfCall
     from dagrun.kernel.runtime.run_features import Composer
     from dagrun.kernel.runtime.run_parts import RunParts
     from dagrun.kernel.runtime.run_setup import CallSettings
@@ -31,15 +34,31 @@ class EngineFeatures:
         max_cache_bytes: The most bytes that kept results of calls take.
 
     Attributes:
+        windows: What each provider takes, by its name; empty until one has refused a call, or has a rate.
+        model_windows: The same of the models of planners and critics, by model.
         results: The kept results of calls; `None` until a run has a tool that shares calls.
     """
 
-    __slots__ = ("_hedge_share", "_max_cache_bytes", "results")
+    __slots__ = ("_hedge_share", "_max_cache_bytes", "model_windows", "results", "windows")
 
     def __init__(self, max_cache_bytes: int) -> None:
         self._max_cache_bytes = max_cache_bytes
         self._hedge_share: HedgeShare | None = None
+        self.windows: dict[str, ProviderWindow] = {}
+        self.model_windows: dict[str, ProviderWindow] = {}
         self.results: ResultCache | None = None
+
+    def places(self, clock: CallClock) -> PlacesOfCall:
+        """Return the places of the models that one call of a planner or a critic asks."""
+        from dagrun.features.provider_limits.model_concurrency import ModelConcurrency
+
+        return ModelConcurrency(self.model_windows, clock)
+
+    def provider_limits(self, parts: RunParts, alarms: Timers) -> ProviderGate:
+        """Return the limits of the providers of a run."""
+        from dagrun.features.provider_limits.step_limits import ProviderLimits
+
+        return ProviderLimits(parts, self.windows, alarms)
 
     def composer(self, parts: RunParts, scheduler: Scheduler) -> Composer:
         """Return the part that composes the answer of a run."""

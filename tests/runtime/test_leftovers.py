@@ -50,10 +50,10 @@ SMALL: Final = frozenset(
         "dagrun.kernel.runtime.artifacts.ArtifactFolder",
         "dagrun.features.composing._AnswerMeter",
         "dagrun.kernel.runtime.metering.RunMeter",
-        "dagrun.kernel.runtime.steps.model_concurrency.CallClock",
-        "dagrun.kernel.runtime.steps.model_concurrency.ModelConcurrency",
+        "dagrun.kernel.runtime.plugin_calls.CallClock",
+        "dagrun.features.provider_limits.model_concurrency.ModelConcurrency",
         "dagrun.kernel.runtime.run_callbacks.RunCallbacks",
-        "dagrun.kernel.graph.adaptive_limit.ProviderWindow",
+        "dagrun.features.provider_limits.adaptive_limit.ProviderWindow",
     )
 )
 

@@ -360,7 +360,7 @@ def test_a_provider_counts_out_the_calls_alone_that_it_has_counted_in(has_fallba
         return n
 
     async def other(n: int) -> int:
-        beside.append(engine._shared.windows["tool query"].in_flight)
+        beside.append(engine._features.windows["tool query"].in_flight)
         return n
 
     engine = dagrun.Engine()
@@ -374,7 +374,7 @@ def test_a_provider_counts_out_the_calls_alone_that_it_has_counted_in(has_fallba
         policy = Policy(grace=0.1, retry=RetryRule(max_attempts=3, first_delay=0.01))
         async with engine:
             result = await engine.run(Plan(steps=[first, refuses, last]), tools=tools, policy=policy)
-            return result.status, {name: window.in_flight for name, window in engine._shared.windows.items()}
+            return result.status, {name: window.in_flight for name, window in engine._features.windows.items()}
 
     assert asyncio.run(main()) == (Status.SUCCEEDED, {"tool query": 0})
     assert beside == ([1] if has_fallback else [])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import Context
-from typing import Generic, TypeVar
+from math import inf
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -16,6 +18,7 @@ from dagrun.kernel.decide.interrupts import HostInterrupted, interrupt_in
 from dagrun.kernel.model.executor import StillRunning
 from dagrun.kernel.model.outcome import ErrorKind, Failure
 from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR, REDACTOR
+from dagrun.kernel.model.usage import ModelPlaces
 from dagrun.kernel.runtime.backend import (
     is_being_cancelled,
     is_cancellation,
@@ -28,6 +31,59 @@ from dagrun.kernel.runtime.stop_scope import last_turns, stop_scopes
 T = TypeVar("T")
 
 MAX_TEXT = 300
+
+
+class CallClock:
+    """The time that a call may take, which can stand still.
+
+    Args:
+        now: The clock of the loop.
+
+    Attributes:
+        now: The same.
+    """
+
+    __slots__ = ("_limit", "now")
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self._limit: anyio.CancelScope | None = None
+
+    def begin(self, limit: anyio.CancelScope) -> None:
+        """Take the scope whose deadline is the end of the time of the call."""
+        self._limit = limit
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the call has taken all of its time."""
+        return self._limit is not None and self.now() >= self._limit.deadline
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Pause the time limit of the call."""
+        limit = self._limit
+        if limit is None:
+            yield
+            return
+        left = limit.deadline - self.now()
+        limit.deadline = inf
+        try:
+            yield
+        finally:
+            limit.deadline = self.now() + left
+
+
+class PlacesOfCall(ModelPlaces, Protocol):
+    """The places of the models that one call of a planner or a critic asks; see `dagrun.features.provider_limits`.
+
+    Attributes:
+        crowded: Whether the last call of a model was refused because of others beside it.
+    """
+
+    crowded: bool
+
+
+MakePlaces: TypeAlias = Callable[[CallClock], PlacesOfCall]
 
 
 class PluginFailed(DagrunError):

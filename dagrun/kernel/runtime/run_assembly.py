@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
@@ -59,12 +60,14 @@ class RunAssembly:
             ordered=self._on_order,
         )
         # A budget that several runs share outlives this run.
-        self.parts = parts = RunParts(setup, up, weakly(self._on_room) if setup.shared.budget is not None else None)
+        on_room = weakly(self._on_room) if setup.shared.budget is not None else None
+        self.parts = parts = RunParts(setup, up, on_room, features.windows, features.places)
         self._record = parts.record
         self.learning = DurationRecorder(setup.shared.durations) if learns(parts.policy, setup.shared.cap) else None
         self.scheduler = Scheduler(parts)
         self.scheduler.hedges = self._make_hedging()
         self.scheduler.endings.learning = self.learning
+        self.scheduler.endings.make_limits = partial(features.provider_limits, parts)
         self.coordinator = self._make_coordinator()
         self.composing = self._make_composer()
         run_log = parts.run_log

@@ -8,8 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import anyio
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dagrun.kernel.decide.durations import Durations
     from dagrun.kernel.model.policy import HedgeRule
     from dagrun.kernel.runtime.deadlines import Timers
+    from dagrun.kernel.runtime.live_attempt import ProviderGate
+    from dagrun.kernel.runtime.plugin_calls import CallClock, PlacesOfCall
     from dagrun.kernel.runtime.result import RunResult
     from dagrun.kernel.runtime.run_parts import RunParts
     from dagrun.kernel.runtime.run_setup import CallSettings
@@ -56,6 +58,19 @@ class Composer(Protocol):
 
 class RunFeatures(Protocol):
     """Makes the parts of a run that belong to features."""
+
+    @property
+    def windows(self) -> Mapping[str, Any]:
+        """The limits that providers have shown to the runs of the engine; empty as long as there are none."""
+        ...
+
+    def places(self, clock: CallClock) -> PlacesOfCall:
+        """Return the places of the models that one call of a planner or a critic asks; *clock* is its time."""
+        ...
+
+    def provider_limits(self, parts: RunParts, alarms: Timers) -> ProviderGate:
+        """Return the limits of the providers of a run: one has refused a call for now, or the policy has a rate."""
+        ...
 
     def composer(self, parts: RunParts, scheduler: Scheduler) -> Composer:
         """Return the part that composes the answer: the run has the option *compose*."""

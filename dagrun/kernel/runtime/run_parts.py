@@ -7,14 +7,16 @@ shared parts is handed this object, so it belongs to no circle of references; th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from dagrun.kernel.graph.ledger import Ledger
 from dagrun.kernel.model.redaction.redactor import REDACTOR
 from dagrun.kernel.runtime.backend import clock
 from dagrun.kernel.runtime.metering import RunMeter
 from dagrun.kernel.runtime.people.human_input import HumanInput
+from dagrun.kernel.runtime.plugin_calls import MakePlaces
 from dagrun.kernel.runtime.record.record import Record
 from dagrun.kernel.runtime.record.recorder import Recorder
 from dagrun.kernel.runtime.run_callbacks import RunCallbacks
@@ -31,6 +33,8 @@ class RunParts:
         setup: What the run is made of.
         up: Calls to the parts that are made later.
         on_room: Called when a shared budget has room again; `None` if there is none.
+        windows: The limits that providers have shown, by provider; see `RunFeatures`.
+        make_places: Makes the places of models; see `RunFeatures`.
 
     Attributes:
         run_id: The id of the run.
@@ -51,7 +55,7 @@ class RunParts:
         reviews: Asks the critics; `None` if there are none.
         tracer: Traces the run; `None` if it is not traced.
         windows: What each provider takes; shared by the runs of an engine.
-        model_windows: The same of the models of planners and critics.
+        make_places: Makes the places of the models that one call of a planner or a critic asks.
     """
 
     __slots__ = (
@@ -61,7 +65,7 @@ class RunParts:
         "graph",
         "leaves_out",
         "ledger",
-        "model_windows",
+        "make_places",
         "new_scope",
         "now",
         "people",
@@ -76,13 +80,20 @@ class RunParts:
         "windows",
     )
 
-    def __init__(self, setup: RunSetup, up: RunCallbacks, on_room: Callable[[], object] | None) -> None:
+    def __init__(
+        self,
+        setup: RunSetup,
+        up: RunCallbacks,
+        on_room: Callable[[], object] | None,
+        windows: Mapping[str, Any],
+        make_places: MakePlaces,
+    ) -> None:
         plan, kept, context = setup.plan, setup.record, setup.calls.context
         self.graph = graph = setup.graph or state_of(setup, partial(setup.shared.durations.medians_of, plan.toolbox))
         self.run_id = setup.run_id
         self.policy = policy = plan.policy
-        self.windows = setup.shared.windows
-        self.model_windows = setup.shared.model_windows
+        self.windows = windows
+        self.make_places = make_places
         self.context = context
         self.random = random_of(setup.options["seed"])
         self.run_log = setup.run_log
@@ -114,5 +125,4 @@ class RunParts:
         up.ask_for_plan = self.people.ask_for_plan
         meter = partial(RunMeter, up)
         critics = setup.options["critics"]
-        windows = self.model_windows
-        self.reviews = Reviews(critics, policy, context, now, meter, windows=windows) if critics else None
+        self.reviews = Reviews(critics, policy, context, now, meter, make_places=make_places) if critics else None

@@ -7,7 +7,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from dagrun.kernel.checks.checked_plan import CheckedPlan
 from dagrun.kernel.decide.durations import Durations
@@ -34,16 +34,11 @@ class SharedByRuns:
         cap: Counts the running steps of all runs; `None` if there is no such limit.
         budget: Ceilings on the use of all runs together; `None` if there are none.
         durations: How long the calls of each tool took, as far as it is known.
-        windows: What each provider takes, by its name, as a `ProviderWindow`; empty until one has refused a call, or a
-            policy has a rate for it.
-        model_windows: The same of the models of planners, by model.
     """
 
     cap: Cap | None
     budget: Budget | None
     durations: Durations
-    windows: dict[str, Any] = field(default_factory=dict)
-    model_windows: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)  # not frozen, like `RunSetup`

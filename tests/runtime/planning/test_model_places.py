@@ -71,7 +71,7 @@ async def plan_many(model: Busy, count: int, **policy: Any) -> tuple[list[Any], 
 
         for _ in range(count):
             tasks.start_soon(one)
-    [window] = engine._shared.model_windows.values()
+    [window] = engine._features.model_windows.values()
     assert (window.in_flight, window.waiting, model.live) == (0, {}, 0)
     return results, anyio.current_time() - began
 
@@ -124,7 +124,7 @@ async def test_repairs_side_by_side_keep_to_it_and_can_be_left() -> None:
         assert "nothing helps" in str(result.reason)
         with anyio.move_on_after(3):
             await engine.run(Plan(steps=steps), policy=Policy(max_replans=6), **options)
-        [window] = engine._shared.model_windows.values()
+        [window] = engine._features.model_windows.values()
         assert (window.in_flight, window.waiting, model.live) == (0, {}, 0)
 
 
@@ -186,4 +186,4 @@ async def test_planners_and_critics_share_the_places_of_a_model() -> None:
         for _ in range(8):
             tasks.start_soon(one)
     assert [str(result.status) for result in results] == ["succeeded"] * 8, results[0].reason
-    assert list(engine._shared.model_windows) == ["busy"]
+    assert list(engine._features.model_windows) == ["busy"]

@@ -9,7 +9,7 @@ import pytest
 
 import dagrun
 from dagrun import Plan, PlanRefused, Policy, PoolLimits, RetryRule, Status, Step, ToolError
-from dagrun.kernel.graph.adaptive_limit import Bucket, ProviderWindow
+from dagrun.features.provider_limits.adaptive_limit import Bucket, ProviderWindow
 from dagrun.kernel.model.tool import make_tool
 from small_tools import near
 

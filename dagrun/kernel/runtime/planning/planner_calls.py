@@ -39,10 +39,9 @@ from dagrun.kernel.model.planner import (
 from dagrun.kernel.model.question import ASK_PERSON, Answer
 from dagrun.kernel.model.usage import ANSWERS, METER, PLACES, PROMPTS, Answers
 from dagrun.kernel.runtime.metering import RunMeter
-from dagrun.kernel.runtime.plugin_calls import PluginFailed, call_plugin
+from dagrun.kernel.runtime.plugin_calls import CallClock, PlacesOfCall, PluginFailed, call_plugin
 from dagrun.kernel.runtime.run_callbacks import RunCallbacks
 from dagrun.kernel.runtime.run_parts import RunParts
-from dagrun.kernel.runtime.steps.model_concurrency import CallClock, ModelConcurrency
 
 _UNKNOWN_TOOL: Final = frozenset(("DR201", "DR202", "DR221"))
 _EDITS: Final = (Add, Drop, Replace, Rewire)
@@ -136,7 +135,7 @@ class PlannerCalls:
         self._context = parts.context
         self._random = parts.random
         self._now = parts.now
-        self._model_windows = parts.model_windows
+        self._make_places = parts.make_places
         self._up = parts.up
         self._tracer = parts.tracer
         self._tasks: TaskGroup
@@ -276,7 +275,7 @@ class PlannerCalls:
         meter = RunMeter(self._up)
         context = self._context.copy()
         answers, notes = Answers(), Notes()
-        places = ModelConcurrency(self._model_windows, self._now, gathered.clock.stopped)
+        places = self._make_places(gathered.clock)
         context.run(_set_for_models, meter, answers, notes, places, gathered.prompts)
         began, fault, failure, confidence = self._now(), "it was told to stop", None, None
         name = rung.name if len(self._rungs) > 1 else ""
@@ -417,9 +416,7 @@ async def _ask_person(
         return await up.ask_for_plan(text, why, schema)
 
 
-def _set_for_models(
-    meter: RunMeter, answers: Answers, notes: Notes, places: ModelConcurrency, prompts: list[str]
-) -> None:
+def _set_for_models(meter: RunMeter, answers: Answers, notes: Notes, places: PlacesOfCall, prompts: list[str]) -> None:
     METER.set(meter)
     ANSWERS.set(answers)
     NOTES.set(notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
@@ -26,7 +27,13 @@ from dagrun.kernel.model.event import Reviewed
 from dagrun.kernel.model.outcome import PROCEED, Decision, Outcome, Recovery, State, TriggerKind
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.runtime.deadlines import Timers
-from dagrun.kernel.runtime.live_attempt import LiveAttempt, OptionalAttemptState, interrupted_outcome, stopped_outcome
+from dagrun.kernel.runtime.live_attempt import (
+    LiveAttempt,
+    OptionalAttemptState,
+    ProviderGate,
+    interrupted_outcome,
+    stopped_outcome,
+)
 from dagrun.kernel.runtime.run_parts import RunParts
 from dagrun.kernel.runtime.steps.admission import Admission
 from dagrun.kernel.runtime.steps.attempt import AttemptRunner
@@ -34,7 +41,6 @@ from dagrun.kernel.runtime.steps.run_completion import RunCompletion
 
 if TYPE_CHECKING:
     from dagrun.kernel.runtime.steps.leftover_calls import KeptPlaces
-    from dagrun.kernel.runtime.steps.provider_limits import ProviderLimits
 
 _READY: Final = State.READY
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -163,6 +169,7 @@ class AttemptCompletion:
         attempts: Fills in the arguments of a call once more.
         learning: Is told how long calls took; `None` if the run has no use for that.
         kept: The places of calls that go on in the world; `None` as long as there is none.
+        make_limits: Makes the limits of the providers.
     """
 
     def __init__(
@@ -180,10 +187,11 @@ class AttemptCompletion:
         self._finish = finish
         self._running = running
         self._windows = parts.windows
-        self._limits: ProviderLimits | None = None
+        self._limits: ProviderGate | None = None
         self._policy = parts.policy
         self.learning: DurationRecorder | None = None
         self.kept: KeptPlaces | None = None
+        self.make_limits: Callable[[Timers], ProviderGate]
         self.alarms: Timers
         self.attempts: AttemptRunner
 
@@ -274,14 +282,14 @@ class AttemptCompletion:
         return decision if counts or decision.recovery is not Recovery.RETRY else replace(decision, reason=NOT_NOW)
 
     @property
-    def provider_limits(self) -> ProviderLimits:
+    def provider_limits(self) -> ProviderGate:
         """The limits of providers in this run; made when a provider has one."""
         if self._limits is None:
-            from dagrun.kernel.runtime.steps.provider_limits import ProviderLimits  # here: few runs meet a limit
-
-            self._limits = ProviderLimits(self._policy, self._windows, self._frontier, self._now, self._up)
-            self._limits.alarms = self.alarms
+            self._limits = self.make_limits(self.alarms)
         return self._limits
+
+    def _known_limits(self) -> ProviderGate | None:
+        return self.provider_limits if self._windows else None
 
     def provider_has_room(self, node: Node) -> bool:
         """Whether the provider of a step accepts a hedged call now."""
@@ -331,7 +339,7 @@ class AttemptCompletion:
         if self.kept is None:
             from dagrun.kernel.runtime.steps.leftover_calls import KeptPlaces  # here: few calls leave anything behind
 
-            self.kept = KeptPlaces(self._parts, self.alarms, self._running)
+            self.kept = KeptPlaces(self._parts, self.alarms, self._running, self._known_limits)
         left, live.scope.left = live.scope.left, {}
         self.kept.keep(live, left.values())
 

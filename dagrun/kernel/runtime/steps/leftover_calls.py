@@ -8,22 +8,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from anyio.lowlevel import current_token
 
-from dagrun.kernel.graph.adaptive_limit import ProviderWindow
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model.outcome import State, Status
 from dagrun.kernel.runtime.backend import call_soon, named_loop
 from dagrun.kernel.runtime.coroutine_driver import Leftover, in_words
 from dagrun.kernel.runtime.deadlines import Timers
-from dagrun.kernel.runtime.live_attempt import LiveAttempt
+from dagrun.kernel.runtime.live_attempt import LiveAttempt, ProviderGate
 from dagrun.kernel.runtime.run_parts import RunParts
-from dagrun.kernel.runtime.steps.provider_limits import provider_of
 
 PATIENCE: Final = 60.0  # seconds
 TIMES: Final = 10
@@ -31,10 +29,10 @@ TIMES: Final = 10
 
 @dataclass(slots=True)
 class _KeptPlace:
-    """A slot still in use. After a fallback or a first refusal, the step has another window than the counting one."""
+    """A slot still in use, and what releases it at its provider, if that has a limit."""
 
     left: set[Leftover]
-    window: ProviderWindow | None
+    free: Callable[[], None] | None
 
 
 class KeptPlaces:
@@ -44,14 +42,21 @@ class KeptPlaces:
         parts: What the parts of the run share.
         alarms: The alarms of the run.
         running: The running attempts, by step.
+        limits: Returns the limits of the providers; `None` if none has one.
     """
 
-    def __init__(self, parts: RunParts, alarms: Timers, running: Mapping[str, LiveAttempt]) -> None:
+    def __init__(
+        self,
+        parts: RunParts,
+        alarms: Timers,
+        running: Mapping[str, LiveAttempt],
+        limits: Callable[[], ProviderGate | None],
+    ) -> None:
         self._graph = parts.graph
         self._frontier = parts.frontier
         self._now = parts.now
         self._up = parts.up
-        self._windows = parts.windows
+        self._limits = limits
         self._alarms = alarms
         self._running = running
         self._kept: dict[LiveAttempt, _KeptPlace] = {}
@@ -59,10 +64,8 @@ class KeptPlaces:
 
     def keep(self, live: LiveAttempt, left: Collection[Leftover]) -> None:
         """Keep the place of an attempt that has ended until all of *left* has ended."""
-        window = self._windows.get(provider_of(live.node, live.tool))
-        self._kept[live] = _KeptPlace(set(left), window)
-        if window is not None:
-            window.in_flight += 1
+        limits = self._limits()
+        self._kept[live] = _KeptPlace(set(left), None if limits is None else limits.hold(live))
         for one in left:
             one.on_end(partial(call_soon, self._token, partial(self._ended, live, one)))
         attempt = live.node.latest
@@ -82,9 +85,8 @@ class KeptPlaces:
     def _release(self, live: LiveAttempt) -> None:
         place = self._kept.pop(live)
         self._frontier.release(live.node)
-        if place.window is not None:
-            place.window.in_flight -= 1
-            place.window.offer()
+        if place.free is not None:
+            place.free()
 
     def _look_in(self, seconds: float, live: LiveAttempt) -> None:
         self._alarms.at(self._now() + seconds, partial(self._end_if_stuck, live, seconds))
@@ -106,8 +108,8 @@ class KeptPlaces:
 
     def _is_blocked(self, node: Node) -> bool:
         """Whether a ready step needs a place that is taken, and does not only wait for the time of its next attempt."""
-        window = self._windows.get(provider_of(node))
-        return self._frontier.is_blocked(node) or (window is not None and window.room() == 0)
+        limits = self._limits()
+        return self._frontier.is_blocked(node) or (limits is not None and limits.is_full(node))
 
     def release_all(self) -> None:
         """Release all places: the run has ended."""

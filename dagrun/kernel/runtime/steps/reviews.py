@@ -18,8 +18,7 @@ from dagrun.kernel.model.plan import Step
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.usage import METER, PLACES
 from dagrun.kernel.runtime.metering import RunMeter
-from dagrun.kernel.runtime.plugin_calls import PluginFailed, call_plugin
-from dagrun.kernel.runtime.steps.model_concurrency import CallClock, ModelConcurrency
+from dagrun.kernel.runtime.plugin_calls import CallClock, MakePlaces, PlacesOfCall, PluginFailed, call_plugin
 
 MAX_NAME = 60
 
@@ -33,7 +32,7 @@ class Reviews:
         context: The context variables that critics start from.
         now: The clock of the loop.
         meter: Makes the meter for the model calls of one review.
-        windows: The windows of the providers of models, which the runs of an engine share.
+        make_places: Makes the places of the models that one review asks.
     """
 
     def __init__(
@@ -44,14 +43,14 @@ class Reviews:
         now: Callable[[], float],
         meter: Callable[[], RunMeter],
         *,
-        windows: dict[str, Any],
+        make_places: MakePlaces,
     ) -> None:
         self._critics = tuple(critics)
         self._policy = policy
         self._context = context
         self._now = now
         self._meter = meter
-        self._windows = windows
+        self._make_places = make_places
         self._tasks: TaskGroup
 
     def open(self, tasks: TaskGroup) -> None:
@@ -91,7 +90,7 @@ class Reviews:
         name, meter = _name(critic), self._meter()
         while True:
             clock = CallClock(self._now)
-            places = ModelConcurrency(self._windows, self._now, clock.stopped)
+            places = self._make_places(clock)
             try:
                 verdict = await self._ask(critic, step, outcome, _variables(meter, places, sources), clock)
                 break
@@ -124,7 +123,7 @@ class Reviews:
         )
 
 
-def _variables(meter: RunMeter, places: ModelConcurrency, sources: Sources) -> Callable[[], None]:
+def _variables(meter: RunMeter, places: PlacesOfCall, sources: Sources) -> Callable[[], None]:
     """Return a function that sets the context variables of a review."""
 
     def enter() -> None:

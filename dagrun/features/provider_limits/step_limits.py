@@ -17,45 +17,34 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
+from dagrun.features.provider_limits.adaptive_limit import Bucket, ProviderWindow
 from dagrun.kernel.decide.recovery import is_refused_for_now
-from dagrun.kernel.graph.adaptive_limit import Bucket, ProviderWindow
-from dagrun.kernel.graph.frontier import Frontier
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model.outcome import Outcome, State
-from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.toolbox import AnyTool
 from dagrun.kernel.runtime.deadlines import Timers
 from dagrun.kernel.runtime.live_attempt import LiveAttempt
-from dagrun.kernel.runtime.run_callbacks import RunCallbacks
+from dagrun.kernel.runtime.run_parts import RunParts
 
 
 class ProviderLimits:
     """The limits of the providers that one run calls.
 
     Args:
-        policy: The policy of the run.
+        parts: What the parts of the run share.
         windows: The windows of the engine, by provider.
-        frontier: The ready steps.
-        now: The clock of the loop.
-        up: Wakes workers, which are made later.
+        alarms: The alarms of the run.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        windows: dict[str, ProviderWindow],
-        frontier: Frontier,
-        now: Callable[[], float],
-        up: RunCallbacks,
-    ) -> None:
-        self._rates = {name: pool for name, pool in policy.pools.items() if pool.has_rate}
+    def __init__(self, parts: RunParts, windows: dict[str, ProviderWindow], alarms: Timers) -> None:
+        self._rates = {name: pool for name, pool in parts.policy.pools.items() if pool.has_rate}
         self._windows = windows
-        self._frontier = frontier
-        self._now = now
-        self._up = up
+        self._frontier = parts.frontier
+        self._now = parts.now
+        self._up = parts.up
         self._lines: dict[str, list[Node]] = {}
         self._alarmed: dict[str, float] = {}
-        self.alarms: Timers
+        self._alarms = alarms
 
     def may_start(self, node: Node) -> bool:
         """Whether a ready step may call its provider now; if not, it stands in line from now on."""
@@ -76,6 +65,11 @@ class ProviderLimits:
         if window is None:
             return True
         return not window.waiting and window.room() != 0 and not window.wait(self._now(), node.tool.max_tokens or 0)
+
+    def is_full(self, node: Node) -> bool:
+        """Whether the provider of a ready step takes no call until another one ends."""
+        window = self._windows.get(provider_of(node))
+        return window is not None and window.room() == 0
 
     def _window(self, key: str, pool: str | None) -> ProviderWindow | None:
         window = self._windows.get(key)
@@ -98,7 +92,7 @@ class ProviderLimits:
         at = self._now() + seconds
         if seconds and at < self._alarmed.get(key, math.inf):  # what a call gives back may bring the time forward
             self._alarmed[key] = at
-            self.alarms.at(at, partial(self._after_pause, key, at))
+            self._alarms.at(at, partial(self._after_pause, key, at))
 
     def _after_pause(self, key: str, at: float) -> None:
         if self._alarmed.get(key) == at:
@@ -164,10 +158,26 @@ class ProviderLimits:
         window.offer()
         return is_width
 
+    def hold(self, live: LiveAttempt) -> Callable[[], None] | None:
+        """Count what a call has left behind; return what ends that, or `None` if its provider has no window.
+
+        After a fallback or a first refusal, the step has another window than the counting one.
+        """
+        window = self._windows.get(provider_of(live.node, live.tool))
+        if window is None:
+            return None
+        window.in_flight += 1
+        return partial(_release, window)
+
     def leave(self) -> None:
         """Stop waiting: the run has ended."""
         for window in self._windows.values():
             window.waiting.pop(self, None)
+
+
+def _release(window: ProviderWindow) -> None:
+    window.in_flight -= 1
+    window.offer()
 
 
 def _calls_of(running: Collection[LiveAttempt]) -> Iterator[LiveAttempt]:

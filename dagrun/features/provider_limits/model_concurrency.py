@@ -9,15 +9,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from math import inf
+from collections.abc import Callable
 from typing import Any, Final
 
 import anyio
 
 from dagrun.errors import ModelError
-from dagrun.kernel.graph.adaptive_limit import ProviderWindow
+from dagrun.features.provider_limits.adaptive_limit import ProviderWindow
+from dagrun.kernel.runtime.plugin_calls import CallClock
 
 _TOO_MANY: Final = 429
 
@@ -25,50 +24,12 @@ _TOO_MANY: Final = 429
 _NO_LATENCY: Final = 1.0
 
 
-class CallClock:
-    """The time that a call may take, which can stand still.
-
-    Args:
-        now: The clock of the loop.
-    """
-
-    __slots__ = ("_limit", "_now")
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._limit: anyio.CancelScope | None = None
-
-    def begin(self, limit: anyio.CancelScope) -> None:
-        """Take the scope whose deadline is the end of the time of the call."""
-        self._limit = limit
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the call has taken all of its time."""
-        return self._limit is not None and self._now() >= self._limit.deadline
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Pause the time limit of the call."""
-        limit = self._limit
-        if limit is None:
-            yield
-            return
-        left = limit.deadline - self._now()
-        limit.deadline = inf
-        try:
-            yield
-        finally:
-            limit.deadline = self._now() + left
-
-
 class ModelConcurrency:
     """The places of one call of a planner or a critic.
 
     Args:
         windows: The windows of the engine, by model.
-        now: The clock of the loop.
-        clock_stopped: Lets the time of the call stand still.
+        clock: The time of the call, which stands still while it waits for its place.
 
     Attributes:
         crowded: Whether the last call of a model was refused because of others beside it.
@@ -76,15 +37,10 @@ class ModelConcurrency:
 
     __slots__ = ("_clock_stopped", "_now", "_windows", "crowded")
 
-    def __init__(
-        self,
-        windows: dict[str, Any],
-        now: Callable[[], float],
-        clock_stopped: Callable[[], AbstractContextManager[None]],
-    ) -> None:
+    def __init__(self, windows: dict[str, Any], clock: CallClock) -> None:
         self._windows = windows
-        self._now = now
-        self._clock_stopped = clock_stopped
+        self._now = clock.now
+        self._clock_stopped = clock.stopped
         self.crowded = False
 
     async def take(self, model: str) -> ModelSlot:
