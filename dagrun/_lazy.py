@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from types import FrameType
 from typing import Any
 
 
@@ -30,21 +29,11 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     return get
 
 
-def _unknown(package: str, name: str, names: Iterable[str]) -> Exception:
-    """Return the error for a name that a module does not have, with the one that was probably meant.
-
-    ``from dagrun import …`` drops the text of an `AttributeError`, so it gets the `ImportError` that it would end in.
-    """
+def _unknown(package: str, name: str, names: Iterable[str]) -> AttributeError:
+    """Return the error for a name that a module does not have, with the one that was probably meant."""
     import difflib
-    from opcode import opname
 
     known = getattr(sys.modules[package], "__all__", names)
     close = [] if name.startswith("_") or len(name) > 64 else difflib.get_close_matches(name, known, n=1)
     near = f"; did you mean {close[0]}?" if close else ""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_name == "__getattr__":
-        frame = frame.f_back
-    is_import = frame is not None and opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
-    if is_import and f"{package}.{name}" not in sys.modules:
-        return ImportError(f"cannot import name {name!r} from {package!r}{near}", name=package)
     return AttributeError(f"module {package!r} has no attribute {name!r}{near}", name=name, obj=None)

@@ -117,10 +117,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     ],
 )
 def test_a_misspelt_name_says_which_was_meant(module: str, name: str, meant: str) -> None:
-    """However it is asked for."""
     with pytest.raises(AttributeError, match=rf"no attribute '{name}'; did you mean {meant}\?"):
         getattr(sys.modules[module], name)
-    with pytest.raises(ImportError, match=rf"cannot import name '{name}' from '{module}'; did you mean {meant}\?"):
+    with pytest.raises(ImportError, match=rf"cannot import name '{name}' from '{module}'"):  # Python drops the rest
         exec(f"from {module} import {name}")
 
 
