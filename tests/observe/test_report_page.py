@@ -101,7 +101,7 @@ def test_what_went_wrong_comes_first(pages: Pages, folder: Path) -> None:
 
     assert page.evaluate("wrong.compareDocumentPosition(graph) & Node.DOCUMENT_POSITION_FOLLOWING")
     expect(wrong).to_contain_text("unreachable: this source was switched off")
-    expect(wrong).to_contain_text("The planner was asked: unreachable, and a planner can revise")
+    expect(wrong).to_contain_text("The planner is asked: unreachable, and a planner can revise")
     expect(wrong.get_by_role("link", name="orders-mirror")).to_be_visible()
     top = page.locator("#run h1").bounding_box()
     assert top is not None
