@@ -26,6 +26,7 @@ def fonts() -> None:
     figure.savefig(BytesIO(), format="svg")
 
 
+@pytest.mark.rigs
 @pytest.mark.parametrize("way", pipelines.OWN)
 def test_each_way_takes_its_time(way: str) -> None:
     """On the same elements: the chain, or the wave."""

@@ -94,6 +94,7 @@ def test_a_makespan_is_that_of_the_real_engine() -> None:
     assert free.critical == {"b": 3, "end": 3}
 
 
+@pytest.mark.rigs
 @pytest.mark.parametrize(
     ("text", "inverse"),
     [
@@ -112,6 +113,7 @@ def test_durations_have_their_distribution(text: str, inverse: Any) -> None:
         assert low <= variant.quantile(q) <= high
 
 
+@pytest.mark.rigs
 def test_learned_durations_come_back() -> None:
     random, learned = Random(5), Durations()
     seen = sorted(random.lognormvariate(-1, 0.7) for _ in range(900))
@@ -175,6 +177,7 @@ def test_variants_share_their_luck_whatever_order_they_call_in() -> None:
     assert [sum(parts) for parts in zip(*singles, strict=True)] == pytest.approx(one_place)
 
 
+@pytest.mark.rigs
 def test_a_second_call_leaves_the_luck_of_all_others_as_it_was() -> None:
     """A hedged run is never slower: its first calls are those of the run without, and the second one only helps."""
     steps = plan(*calls_of("fetch", *(f"f{i}" for i in range(8))))
@@ -241,6 +244,7 @@ def figures() -> dict[str, Any]:
     return found.as_dict() | {"all": [variant.makespans for variant in found.variants]}
 
 
+@pytest.mark.rigs
 @pytest.mark.real_time
 def test_equal_seeds_give_equal_figures_in_another_process_too() -> None:
     ours = json.loads(json.dumps(figures()))

@@ -464,6 +464,7 @@ async def web_show(value: Any) -> Any:
     return value
 
 
+@pytest.mark.rigs
 @given(_random_plan())
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_a_random_plan_survives_json_yaml_and_python(plan: Plan) -> None:

@@ -232,6 +232,7 @@ def test_each_form_is_found_within_anything(form: str, around: str) -> None:
     assert traces_in(shown) == []
 
 
+@pytest.mark.rigs
 @given(st.text(min_size=8, max_size=40), st.text(max_size=20), st.text(max_size=20))
 def test_any_text_is_found_in_any_form(value: str, before: str, after: str) -> None:
     try:

@@ -219,6 +219,7 @@ async def test_a_view_of_too_many_bytes_and_a_record_that_is_too_long_are_refuse
     assert (answer.status_code, "records" in answer.json()["error"]) == (413, True)
 
 
+@pytest.mark.rigs
 @pytest.mark.real_time  # a virtual clock runs on while a thread works
 async def test_the_view_of_a_large_run_on_record_is_made_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is the same as without one, also as the beginning of a stream."""

@@ -180,6 +180,7 @@ async def test_the_changes_of_one_instant_are_encoded_once(monkeypatch: pytest.M
     assert len(made) < 8 + 2 * 30  # eight whole views, and about ten changes a second
 
 
+@pytest.mark.rigs
 async def test_readers_that_came_at_different_times_share_what_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them begins at an event of its own; from its first changes on it is told the same as all others."""
     made: list[int] = []
@@ -426,6 +427,7 @@ async def test_a_run_that_is_suspended_from_outside_is_resumed_on_the_same_page(
     assert view["run"]["status"] == "cancelled"
 
 
+@pytest.mark.rigs
 @real
 async def test_a_process_that_has_gone_leaves_an_interrupted_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

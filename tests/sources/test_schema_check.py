@@ -83,6 +83,7 @@ DEFINITIONS = {
 }
 
 
+@pytest.mark.rigs
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SCHEMAS, st.lists(JSON, min_size=1, max_size=6))
 @example({"enum": [1]}, [True, 1.0])
