@@ -12,12 +12,11 @@ import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dagrun import ToolError
 from dagrun.errors import MissingExtra
-from dagrun_tools.numerals import MINUS, amount
+from dagrun_tools.reports.chart_axes import COLOURS, MARKERS, clean, label_dates, label_values
 from dagrun_tools.reports.pie import Slices, draw_pie
 from dagrun_tools.reports.scatter import Points, draw_points
 
@@ -30,11 +29,7 @@ class NoChartLibrary(ToolError, MissingExtra):
     """matplotlib is not installed; nothing was drawn or written."""
 
 
-# The colours of Okabe and Ito, which people with any colour vision can tell apart. Their yellow is left out: it is too
-# pale for a line.
-COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#404040")
 _DASHES: Final = ("-", "--", "-.", ":")
-MARKERS: Final = "osD^vPX"
 _PEAK, _DIP, _GREY = "#B30000", "#5B2A86", "#555555"
 _STYLE: Final[dict[Any, Any]] = {
     "font.family": ["DejaVu Sans"],  # it comes with matplotlib, so the picture is the same on every machine
@@ -183,12 +178,6 @@ def _require() -> None:
         raise NoChartLibrary('charts need matplotlib: pip install "dagrun-engine[tools]"') from error
 
 
-def clean(text: str, limit: int = 40) -> str:
-    """Return *text* as a label: one line of at most *limit* characters, without control characters."""
-    shown = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return shown if len(shown) <= limit else f"{shown[: limit - 1].rstrip()}…"
-
-
 def _height(content: Content) -> float:
     if isinstance(content, Slices | Points):
         return 5.4
@@ -306,36 +295,3 @@ def _draw_bars(figure: Figure, bars: Bars) -> None:
         axes.bar_label(drawn, labels=[clean(note) for note in bars.notes], padding=4, fontsize=9.5, color="#333333")
     axes.grid(axis="y" if bars.are_upright else "x", color="#DDDDDD", linewidth=0.8)
     axes.set_axisbelow(True)
-
-
-# Axes ----------------------------------------------------------------------------------------------------------------
-
-
-def label_dates(axes: Axes, first: datetime.date, last: datetime.date) -> None:
-    """Label the axis of time with as many months or years as are legible."""
-    dates: Any = import_module("matplotlib.dates")  # its classes have no types
-    months = (last.year - first.year) * 12 + last.month - first.month + 1
-    if months <= 15:
-        axes.xaxis.set_major_locator(dates.MonthLocator())
-        axes.xaxis.set_major_formatter(dates.DateFormatter("%b %Y"))
-    elif months <= 48:
-        axes.xaxis.set_major_locator(dates.MonthLocator(bymonth=(1, 4, 7, 10)))
-        axes.xaxis.set_major_formatter(dates.DateFormatter("%b\n%Y"))
-    else:
-        axes.xaxis.set_major_locator(dates.YearLocator(max(1, months // 240 + 1) * (2 if months > 144 else 1)))
-        axes.xaxis.set_major_formatter(dates.DateFormatter("%Y"))
-
-
-def label_values(axis: Any, unit: str) -> None:
-    """Label an axis of values: thousands with separators, large numbers in words, money with its sign."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(nbins=7, min_n_ticks=4))
-    sign = unit if unit in ("$", "US$", "€", "£", "¥") else ""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, sign)))
-
-
-def _tick(value: float, sign: str) -> str:
-    if abs(value) >= 1e7:
-        return amount(value, sign, compact=True)
-    return f"{MINUS if value < 0 else ''}{sign}{abs(value):,.10g}"

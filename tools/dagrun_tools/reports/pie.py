@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from dagrun import ToolError
 from dagrun_tools.facts import Period, Share, Statistics
 from dagrun_tools.numerals import amount, percent, period
+from dagrun_tools.reports.chart_axes import COLOURS, clean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,8 +71,6 @@ def _name(share: Share | Period) -> str:
 
 def draw_pie(figure: Figure, pie: Slices) -> None:
     """Draw a pie, with its figures in a legend beside it, where they cannot lie on each other."""
-    from dagrun_tools.reports.drawing import COLOURS, clean
-
     axes = figure.subplots()
     whole = sum(pie.values)
     colours = [COLOURS[number % len(COLOURS)] for number in range(len(pie.names))]

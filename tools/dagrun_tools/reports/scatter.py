@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagrun import ToolContext, ToolError
 from dagrun_tools.facts import Statistics, Table
 from dagrun_tools.numerals import as_date, labelled
+from dagrun_tools.reports import chart_axes
 from dagrun_tools.tables.columns import reader_of
 from dagrun_tools.tables.rows import read_rows
 
@@ -110,8 +111,6 @@ def _place(cell: object) -> float | datetime.date | None:
 
 def draw_points(figure: Figure, points: Points) -> None:
     """Draw a scatter chart: dense places are darker, and each group has a colour and a marker of its own."""
-    from dagrun_tools.reports import drawing
-
     axes = figure.subplots()
     count = sum(map(len, points.groups.values()))
     for number, (name, pairs) in enumerate(points.groups.items()):
@@ -120,20 +119,20 @@ def draw_points(figure: Figure, points: Points) -> None:
             [up for _, up in pairs],
             s=34 if count <= 200 else 14,
             alpha=0.85 if count <= 200 else 0.45,
-            color=drawing.COLOURS[number % len(drawing.COLOURS)],
-            marker=drawing.MARKERS[number % len(drawing.MARKERS)],
+            color=chart_axes.COLOURS[number % len(chart_axes.COLOURS)],
+            marker=chart_axes.MARKERS[number % len(chart_axes.MARKERS)],
             linewidths=0,
-            label=drawing.clean(name),
+            label=chart_axes.clean(name),
             rasterized=count > _RASTER,
         )
     if points.is_time:
         dates: Sequence[Any] = [across for pairs in points.groups.values() for across, _ in pairs]
-        drawing.label_dates(axes, min(dates), max(dates))
+        chart_axes.label_dates(axes, min(dates), max(dates))
     else:
-        drawing.label_values(axes.xaxis, points.x_unit)
-    drawing.label_values(axes.yaxis, points.y_unit)
-    axes.set_xlabel(drawing.clean(labelled(points.x_label, points.x_unit), 60))
-    axes.set_ylabel(drawing.clean(labelled(points.y_label, points.y_unit), 60))
+        chart_axes.label_values(axes.xaxis, points.x_unit)
+    chart_axes.label_values(axes.yaxis, points.y_unit)
+    axes.set_xlabel(chart_axes.clean(labelled(points.x_label, points.x_unit), 60))
+    axes.set_ylabel(chart_axes.clean(labelled(points.y_label, points.y_unit), 60))
     axes.grid(color="#DDDDDD", linewidth=0.8)
     axes.set_axisbelow(True)
     if len(points.groups) > 1:
