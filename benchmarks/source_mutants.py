@@ -1,4 +1,4 @@
-"""Plant small mistakes in `dagrun/graph` and `dagrun/decide`, one at a time, and count how many the tests notice.
+"""Plant small mistakes in `graph` and `decide` of the kernel, one at a time, and count how many the tests notice.
 
     python benchmarks/source_mutants.py [--root DIR] [--count 60] [--seed 1] [--out FILE]
     python benchmarks/source_mutants.py --again FILE [--renames FILE] [--out FILE]
@@ -34,7 +34,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-FOLDERS: Final = ("dagrun/graph", "dagrun/decide")
+FOLDERS: Final = ("dagrun/kernel/graph", "dagrun/kernel/decide")
 PYTEST: Final = (
     "-q",
     "--timeout",
@@ -118,6 +118,8 @@ def mutants_of(root: Path) -> list[Mutant]:
             line = function.lines[place]
             if function.line_of(line.strip()) == place:
                 found[Mutant(function.name, line.strip(), (line[:start] + new + line[end:]).strip())] = None
+    if not found:
+        sys.exit(f"no functions below {root} in {', '.join(FOLDERS)}")
     return list(found)
 
 

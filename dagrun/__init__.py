@@ -362,13 +362,15 @@ _RENAMED = {
 _get = lazy_names(__name__, _NAMES)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _RENAMED:
-        return _get(name)
-    new = _RENAMED[name]
-    text = f"dagrun.{name} is now dagrun.{new}; the old name is removed in 0.4"
-    warnings.warn(text, DeprecationWarning, stacklevel=2)
-    return attrgetter(new)(import_module(__name__))
+if not TYPE_CHECKING:  # or type checkers would take any name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _RENAMED:
+            return _get(name)
+        new = _RENAMED[name]
+        text = f"dagrun.{name} is now dagrun.{new}; the old name is removed in 0.4"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return attrgetter(new)(import_module(__name__))
 
 
 def __dir__() -> list[str]:

@@ -55,6 +55,37 @@ if not TYPE_CHECKING:
 MAX_ERROR_TEXT = 4096
 
 
+class _ShortRepr(reprlib.Repr):
+    """Shows the beginning of texts, bytes and collections, whatever their size; other objects show themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxtuple = self.maxlist = self.maxdict = self.maxset = self.maxfrozenset = 6
+        self.maxother = 200
+
+    def repr_str(self, x: str, level: int) -> str:
+        return repr(x) if len(x) <= 110 else f"{x[:80]!r}… ({len(x)} characters)"
+
+    def repr_bytes(self, x: bytes, level: int) -> str:
+        return repr(x) if len(x) <= 110 else f"{x[:80]!r}… ({len(x)} bytes)"
+
+
+_SHORT: Final = _ShortRepr()
+
+
+def short_repr(value: Any) -> str:
+    """Return the repr of a dataclass in a few lines: each field is cut, and all of them together."""
+    names = [each.name for each in fields(value) if each.repr]
+    return fields_repr(value, [(name, getattr(value, name)) for name in names])
+
+
+def fields_repr(value: object, shown: Iterable[tuple[str, Any]]) -> str:
+    """Return the repr of an object with these fields, of at most 1,200 characters in one line."""
+    parts = [f"{name}={shorten(_SHORT.repr(field), 300)}" for name, field in shown]
+    return shorten(f"{type(value).__name__}({', '.join(parts)})", 1200)
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One fault of a plan or a patch.
@@ -68,6 +99,8 @@ class Problem:
     code: str
     path: str
     facts: Mapping[str, str] = field(default_factory=dict)
+
+    __repr__ = short_repr
 
     @property
     def is_advice(self) -> bool:
@@ -119,37 +152,6 @@ def listing(title: str, lines: Iterable[str], most: int = 15) -> str:
     rest = sum(1 for _ in found)
     more = [f"… and {rest} more"] if rest else []
     return "\n  ".join([title, *shown, *more])
-
-
-class _ShortRepr(reprlib.Repr):
-    """Shows the beginning of texts, bytes and collections, whatever their size; other objects show themselves."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxlevel = 4
-        self.maxtuple = self.maxlist = self.maxdict = self.maxset = self.maxfrozenset = 6
-        self.maxother = 200
-
-    def repr_str(self, x: str, level: int) -> str:
-        return repr(x) if len(x) <= 110 else f"{x[:80]!r}… ({len(x)} characters)"
-
-    def repr_bytes(self, x: bytes, level: int) -> str:
-        return repr(x) if len(x) <= 110 else f"{x[:80]!r}… ({len(x)} bytes)"
-
-
-_SHORT: Final = _ShortRepr()
-
-
-def short_repr(value: Any) -> str:
-    """Return the repr of a dataclass in a few lines: each field is cut, and all of them together."""
-    names = [each.name for each in fields(value) if each.repr]
-    return fields_repr(value, [(name, getattr(value, name)) for name in names])
-
-
-def fields_repr(value: object, shown: Iterable[tuple[str, Any]]) -> str:
-    """Return the repr of an object with these fields, of at most 1,200 characters in one line."""
-    parts = [f"{name}={shorten(_SHORT.repr(field), 300)}" for name, field in shown]
-    return shorten(f"{type(value).__name__}({', '.join(parts)})", 1200)
 
 
 def visible(text: str, keep: str = "") -> str:

@@ -135,7 +135,8 @@ __all__ = [
     "stub_of",
     "toolbox_of",
 ]
-__getattr__ = lazy_names(__name__, _NAMES)
+if not TYPE_CHECKING:  # or type checkers would take any name
+    __getattr__ = lazy_names(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""What programs need that read the records of runs: their events, the state that follows from them, and its parts.
+"""For programs that read or store the records of runs: events, the state that follows from them, and protocols.
 
 In: the lines of a record. Out: events, graphs and figures. Nothing here runs anything, or changes a record. Each name
 is imported on first use.
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from dagrun.api.replaying import replayed
     from dagrun.features.redacted_records.records import can_be_shown, redacted_events
     from dagrun.features.redacted_records.sealing import Sealer
+    from dagrun.journal.base import check_first
     from dagrun.journal.following import RecordFollower
     from dagrun.journal.hash_chain import verify
+    from dagrun.journal.queue import QueuedRun
     from dagrun.kernel.checks.tool_contracts import contract_of, recorded_toolbox
     from dagrun.kernel.decide.run_status import NO_APPROVER, NO_PLAN_NOR_PLANNER, NO_PLANNER
     from dagrun.kernel.graph.figures import critical_path
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from dagrun.kernel.graph.patches.flow_after import written_by_others
     from dagrun.kernel.model.codec.event_codec import events_of, marks_of
     from dagrun.kernel.model.event import Opening
-    from dagrun.kernel.model.journal import Line, SupportsFollow
+    from dagrun.kernel.model.journal import Held, HeldRunLog, Line, SupportsFollow, SupportsNotify, SupportsSummaryCache
     from dagrun.kernel.model.outcome import Recovery
     from dagrun.kernel.model.patch import edit_as_dict
     from dagrun.kernel.model.reference import (
@@ -47,8 +49,10 @@ _NAMES = {
     "dagrun.api.replaying": "replayed",
     "dagrun.features.redacted_records.records": "can_be_shown redacted_events",
     "dagrun.features.redacted_records.sealing": "Sealer",
+    "dagrun.journal.base": "check_first",
     "dagrun.journal.following": "RecordFollower",
     "dagrun.journal.hash_chain": "verify",
+    "dagrun.journal.queue": "QueuedRun",
     "dagrun.kernel.checks.tool_contracts": "contract_of recorded_toolbox",
     "dagrun.kernel.decide.run_status": "NO_APPROVER NO_PLANNER NO_PLAN_NOR_PLANNER",
     "dagrun.kernel.graph.figures": "critical_path",
@@ -57,7 +61,7 @@ _NAMES = {
     "dagrun.kernel.graph.patches.flow_after": "written_by_others",
     "dagrun.kernel.model.codec.event_codec": "events_of marks_of",
     "dagrun.kernel.model.event": "Opening",
-    "dagrun.kernel.model.journal": "Line SupportsFollow",
+    "dagrun.kernel.model.journal": "Held HeldRunLog Line SupportsFollow SupportsNotify SupportsSummaryCache",
     "dagrun.kernel.model.outcome": "Recovery",
     "dagrun.kernel.model.patch": "edit_as_dict",
     "dagrun.kernel.model.reference": (
@@ -77,10 +81,13 @@ __all__ = [
     "NO_PLAN_NOR_PLANNER",
     "BadReference",
     "Calls",
+    "Held",
+    "HeldRunLog",
     "Line",
     "LiveGraph",
     "Node",
     "Opening",
+    "QueuedRun",
     "RecordCount",
     "RecordFollower",
     "Recovery",
@@ -88,8 +95,11 @@ __all__ = [
     "RunSummary",
     "Sealer",
     "SupportsFollow",
+    "SupportsNotify",
+    "SupportsSummaryCache",
     "answer_of",
     "can_be_shown",
+    "check_first",
     "contract_of",
     "count_record",
     "critical_path",
@@ -112,7 +122,8 @@ __all__ = [
     "verify",
     "written_by_others",
 ]
-__getattr__ = lazy_names(__name__, _NAMES)
+if not TYPE_CHECKING:  # or type checkers would take any name
+    __getattr__ = lazy_names(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""What programs need that read files which people write, and say what is wrong in them.
+"""Helpers to read files that people write, and to report faults in them.
 
 In: text, or what a validator says of it. Out: plain JSON, and sentences with a place and a proposal. Each name
 is imported on first use.
@@ -53,7 +53,8 @@ __all__ = [
     "shorten",
     "visible",
 ]
-__getattr__ = lazy_names(__name__, _NAMES)
+if not TYPE_CHECKING:  # or type checkers would take any name
+    __getattr__ = lazy_names(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

@@ -28,7 +28,10 @@ settings.register_profile("dagrun", max_examples=1000 if os.environ.get("DAGRUN_
 settings.load_profile("dagrun")
 
 
-gc.disable()  # until all is collected: of what is imported and collected nothing becomes garbage, and it is very much
+# Until all is collected: of what is imported and collected nothing becomes garbage, and it is very much. The process
+# that only hands tests out to others never comes to the end of a collection.
+if "PYTEST_XDIST_WORKER" in os.environ or not any(one.startswith(("-n", "--numprocesses")) for one in sys.argv):
+    gc.disable()
 
 
 @pytest.hookimpl(trylast=True)

@@ -38,7 +38,7 @@ def _call(args: Sequence[str]) -> int:
 
     SECRETS.forget()
     try:
-        with _old_fields_told():
+        with _print_old_fields():
             code = cli.main(args or ["--help"], prog_name="dagrun", standalone_mode=False, obj=tuple(args))
     except (click.ClickException, DagrunError) as error:
         from dagrun.cli.terminal.user_errors import report
@@ -51,7 +51,7 @@ def _call(args: Sequence[str]) -> int:
 
 
 @contextmanager
-def _old_fields_told() -> Iterator[None]:
+def _print_old_fields() -> Iterator[None]:
     """Print a line, once, where a policy has fields at the place of the last release."""
     import click
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from dagrun.errors import shorten
+from dagrun.errors import short_repr, shorten
 from dagrun.kernel.model.codec.event_codec import decode
 from dagrun.kernel.model.event import RunEnded, RunSuspended
 from dagrun.kernel.model.journal import RunLog
@@ -53,6 +53,8 @@ class QueueTicket:
     priority: int = 0
     not_before: float = 0.0
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedRun:
@@ -75,6 +77,8 @@ class QueuedRun:
     reason: str = ""
     owner: str = ""
     queued: float = 0.0
+
+    __repr__ = short_repr
 
     def as_dict(self) -> dict[str, Any]:
         """Return where it stands as plain JSON."""
@@ -106,6 +110,8 @@ class Wanted:
     refused: Mapping[str, str] = field(default_factory=dict)
     max_takeovers: int = 3
     unfit_after: float = 3600.0
+
+    __repr__ = short_repr
 
 
 class ClaimedRunLog(RunLog, Protocol):

@@ -39,6 +39,8 @@ class Form:
     description: str
     schema: Mapping[str, Any]
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:

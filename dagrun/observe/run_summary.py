@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from dagrun.errors import JournalDamaged, shorten
+from dagrun.errors import JournalDamaged, short_repr, shorten
 
 if TYPE_CHECKING:
     from dagrun.events import Event
@@ -74,6 +74,8 @@ class Calls:
     is_cost_known: bool = True
     hedged: int = 0
     hedges_won: int = 0
+
+    __repr__ = short_repr
 
     def use(self, tokens: int, cost: float | None) -> None:
         """Add the usage of one call; *cost* is `None` if unknown, which matters if there are tokens."""
@@ -165,6 +167,8 @@ class RunSummary:
     unasked: int = 0
     waits: list[float] = field(default_factory=list)
 
+    __repr__ = short_repr
+
     @property
     def has_ended(self) -> bool:
         """Whether the run has ended."""
@@ -216,6 +220,8 @@ class RecordCount:
     _heard: list[str] = field(default_factory=list)  # models that were called while a planner was at work
     _planned: list[tuple[float, float]] = field(default_factory=list)  # when planners were at work
     _uses_models: bool = False
+
+    __repr__ = short_repr
 
     def take(self, event: Json) -> None:
         """Count one event."""

@@ -103,7 +103,7 @@ def test_what_judges_and_tests_runs_uses_public_names_alone(room: str) -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     """As for any module."""
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        dagrun.nothing  # noqa: B018
+        getattr(dagrun, "nothing")  # noqa: B009 - type checkers know that there is none
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,10 @@ QUESTION = dagrun.Question(
     id="q", kind=dagrun.Asked.APPROVAL, text=BIG, arguments=BIG.encode(), checklist=MANY, diff=MANY
 )
 VIEWS = {name: dagrun.StepView(Step(id=name, tool="t", args={"a": BIG}), dagrun.State.WAITING) for name in MANY}
+BIG_STEP = Step(id="a", tool="nap", args={"seconds": 1.0, "gives": BIG})
+SUMMARY = dagrun.records.RunSummary("r", goal=BIG, labels=dict.fromkeys(MANY, BIG), waits_for=MANY)
+TICKET = dagrun.extend.QueueTicket(pool=BIG)
+QUEUED = dagrun.extend.QueueStatus.QUEUED
 SIMULATION = dagrun.simulate(_fan(300), toolset(), runs=2, durations={"nap": 1.0})
 METRICS = measure((), left_out=dict.fromkeys(MANY, BIG))
 LARGE: list[object] = [
@@ -98,6 +102,20 @@ LARGE: list[object] = [
     dagrun.Toolbox(*toolset()),
     dagrun.PlanDiff(added=dict(zip(MANY, (edit.step for edit in EDITS), strict=False)), removed={}, changed={}),
     *toolset(),
+    PROBLEM,
+    *dagrun.check(Plan(steps=[BIG_STEP]), toolset()).steps.values(),
+    dagrun.extend.Form(BIG, BIG, {"type": BIG}),
+    dagrun.extend.InboxMessage("1", BIG.encode()),
+    dagrun.extend.Outcome(dagrun.State.FAILED, failure=dagrun.extend.Failure(dagrun.extend.ErrorKind.TOOL, BIG)),
+    dagrun.extend.Failure(dagrun.extend.ErrorKind.TOOL, BIG),
+    TICKET,
+    dagrun.extend.Wanted(pools=MANY),
+    dagrun.records.Line(1, BIG.encode(), "0"),
+    dagrun.records.QueuedRun(run_id="r", standing=QUEUED, ticket=TICKET, reason=BIG),
+    dagrun.records.Reference("a", MANY),
+    dagrun.records.Calls(failures=dict.fromkeys(MANY, 1), seconds=[1.0] * 10_000),
+    SUMMARY,
+    dagrun.records.RecordCount(SUMMARY, output=BIG),
     Policy(approve=[dagrun.ApprovalRule(tool=name, why=BIG) for name in MANY]),
     Secrets({name: f"a long value of {name}" for name in MANY[:300]}),  # each costs a pattern of all
     dagrun.events.StepExpanded(1, 0.0, "a", tuple(range(10_000))),
@@ -156,11 +174,12 @@ async def test_no_handle_of_a_run_fills_the_screen() -> None:
 def test_every_public_class_of_data_is_in_the_list() -> None:
     """A class that is added later is tried here, or is one of those that hold next to nothing."""
     tried = {type(value).__name__ for value in LARGE}
-    tiers = (dagrun, dagrun.errors, dagrun.events)
+    tiers = (dagrun, dagrun.errors, dagrun.events, dagrun.extend, dagrun.records)
     kinds = [getattr(tier, name) for tier in tiers for name in tier.__all__]
     public = {kind.__name__ for kind in kinds if isinstance(kind, type) and is_dataclass(kind)}
     elsewhere = {"Plan", "CheckedPlan", "RunResult", "StepResult", "Replayed", "Revision", "Event"}
-    small = {"Gap", "HedgeRule", "Problem", "StepView", "Trigger", "Message", "Usage", "Route", "Form", "ToolCall"}
+    small = {"Gap", "HedgeRule", "StepView", "Trigger", "Message", "Usage", "Route", "ToolCall", "ModelUse"}
     small |= {"Batch", "EarlierPlanner", "HandedOn", "FallbackPlanner", "PastRequest", "Secret", "ToolContext"}
+    small |= {"Held", "KeptResult", "Opening"}
 
     assert sorted(public - tried - elsewhere - small) == []

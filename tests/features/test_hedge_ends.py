@@ -20,7 +20,7 @@ from hedge_tools import HEDGED, PATIENCE, Act, Looker, Played, kept, known, nap,
 from misbehaving import BEHAVIOURS, end_what_was_left_behind, skip_what_only_asyncio_has
 from small_tools import AT_ONCE, ONCE, SMALL_TOOLS, near, states
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 RUN: Final = "run"
 SLOW: Final = Act(100.0, "slow", unwinds=0.25)

@@ -17,7 +17,7 @@ from dagrun.journal.anchor import SLOT, AnchorMark
 from dagrun.journal.hash_chain import chained
 from damaged_journals import ANCHOR, DATABASE, LOG, RUN, Crashed, Patient, crashed
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.both_backends]
 
 PAGE = 4096
 FRAME = PAGE + 24  # a page of the log, and its header

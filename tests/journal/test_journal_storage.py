@@ -24,7 +24,7 @@ from dagrun.journal.sqlite.run_log import SQLiteRunLog
 from folders import HELPERS
 from journal_child import RUN, text_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.both_backends]
 
 LEVELS = ["process", "power"]
 

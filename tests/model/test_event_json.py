@@ -12,6 +12,7 @@ import pytest
 import dagrun
 from command_line import Shell, shell
 from dagrun import Event, MemoryJournal, Plan, Policy, Secrets, Step
+from dagrun.kernel.model import event as event_module
 from dagrun.kernel.model.redaction.event_json import events_schema
 from records import EXAMPLES
 
@@ -84,9 +85,7 @@ def test_every_event_fits_its_schema(redact: bool) -> None:
 
 def test_event_types_names_every_class() -> None:
     assert all(dagrun.events.event_types[name] is getattr(dagrun.events, name) for name in dagrun.events.event_types)
-    assert {
-        kind for kind in vars(dagrun.kernel.model.event).values() if isinstance(kind, type) and issubclass(kind, Event)
-    } == {
+    assert {kind for kind in vars(event_module).values() if isinstance(kind, type) and issubclass(kind, Event)} == {
         Event,
         *dagrun.events.event_types.values(),
     }

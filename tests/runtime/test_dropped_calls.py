@@ -20,7 +20,7 @@ from dagrun.testing import run_virtual, virtual_backend
 from small_tools import ONCE, near
 from swallowing import FOR_EVER, STORM, WAYS, Poller, Way, random_way
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 GRACE: Final = 1.0
 LIMIT: Final = 2.0

@@ -41,10 +41,13 @@ from shared_tools import Counted, Prices, look, price
 from shared_tools import play as play_counted
 from small_tools import AT_ONCE, toolset
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]
 
 # What a run consists of. The rest of its modules may live on: values of a few fields, without a way to a run.
-PARTS: Final = ("dagrun.kernel.runtime.", "dagrun.kernel.graph.", "dagrun.api.", "dagrun.observe.")
+PARTS: Final = (
+    *("dagrun.kernel.runtime.", "dagrun.kernel.graph.", "dagrun.features.", "dagrun.api.", "dagrun.observe."),
+    "dagrun.workers.",
+)
 SMALL: Final = frozenset(
     (
         "dagrun.kernel.runtime.artifacts.ArtifactFolder",

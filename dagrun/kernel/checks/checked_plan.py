@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagrun.errors import Problem
+from dagrun.errors import Problem, short_repr
 from dagrun.kernel.model.condition import Condition
 from dagrun.kernel.model.contracts.deps import UNKNOWN_DEPS, Deps
 from dagrun.kernel.model.flow.marks import FlowViolation
@@ -95,6 +95,8 @@ class CheckedStep:
     pauses_after: bool = field(init=False)
     when_by_element: bool = field(init=False)
     stream: str = field(init=False)
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         step, tool = self.step, self.tool

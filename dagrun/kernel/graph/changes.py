@@ -175,9 +175,7 @@ def run_started(graph: LiveGraph, event: RunStarted) -> None:
         for id_ in opening.agreed:
             graph.nodes[id_].make_extra().is_agreed = True
         if opening.written:
-            from dagrun.kernel.graph.patches.flow_after import (
-                take_over_authors,  # here: few policies have a trust boundary
-            )
+            from dagrun.kernel.graph.patches.flow_after import take_over_authors  # few policies have a trust boundary
 
             take_over_authors(graph, opening.written)
     for node in graph.nodes.values():

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from dagrun.errors import JournalError
+from dagrun.errors import JournalError, short_repr
 
 FORMAT: Final = 1  # the format of records; each record contains it
 
@@ -40,6 +40,8 @@ class Line:
     text: bytes
     digest: str
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True, slots=True)
 class InboxMessage:
@@ -52,6 +54,8 @@ class InboxMessage:
 
     id: str
     text: bytes
+
+    __repr__ = short_repr
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import PydanticCustomError
 
 from dagrun.errors import class_name, fields_repr, listing, shorten
 from dagrun.kernel.model.condition import Condition
@@ -39,6 +49,31 @@ class TerseModel(BaseModel):
                 yield name, value
 
 
+class StrictModel(TerseModel):
+    """A model that refuses unknown fields, and suggests the one that was probably meant."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _suggest_field(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return check(given)
+        except ValidationError as error:
+            faults: list[Any] = error.errors(include_url=False)
+            if all(fault["type"] != "extra_forbidden" for fault in faults):
+                raise
+        from dagrun.kernel.model.toolbox import hint
+
+        for fault in faults:
+            if fault["type"] == "extra_forbidden":
+                if len(fault["loc"]) == 1:  # those of inner models have their sentence
+                    name = str(fault["loc"][0])
+                    fault["msg"] = f"unknown field {shorten(name, 60)}{hint(name, cls.model_fields)}"
+                fault["type"] = PydanticCustomError("extra_forbidden", fault["msg"])
+        raise ValidationError.from_exception_data(cls.__name__, faults)
+
+
 def _names_of_classes(given: Any) -> Any:
     classes = [given] if isinstance(given, type | str) else given
     return [class_name(each) if isinstance(each, type) else each for each in classes]
@@ -50,14 +85,12 @@ else:
     ClassNames = Annotated[SkipJsonSchema[Names], BeforeValidator(_names_of_classes)]
 
 
-class RetryRule(TerseModel):
+class RetryRule(StrictModel):
     """When to try a step again. Times are in seconds; ``None`` means no limit.
 
     *retry_on* names exceptions that are transient beside those that are by themselves: classes, or their names with
     their top package (``redis.ReadOnlyError``), as they are recorded. A function is declared with a tool.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     max_attempts: int = Field(default=2, ge=1, le=100)
     first_delay: float = Field(default=0.5, ge=0, allow_inf_nan=False)

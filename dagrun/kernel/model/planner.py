@@ -235,7 +235,7 @@ class Brief:
 
 # A patch; a whole plan, of which a patch is made by difference; or `None`, to leave the plan as it is.
 Revision: TypeAlias = Patch | Plan | None
-RevisedBy: TypeAlias = "Awaitable[Revision] | AsyncIterator[Add | Drop | Replace | Rewire | Patch]"
+RevisedBy: TypeAlias = Awaitable[Revision] | AsyncIterator[Add | Drop | Replace | Rewire | Patch]
 
 
 class Notes:

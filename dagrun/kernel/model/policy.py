@@ -5,24 +5,15 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Collection, ItemsView, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    ModelWrapValidatorHandler,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dagrun.errors import shorten
 from dagrun.kernel.model.condition import Condition
 from dagrun.kernel.model.flow.boundary import Flow
 from dagrun.kernel.model.outcome import TriggerKind
-from dagrun.kernel.model.plan import Names, RetryRule, Seconds, TerseModel
+from dagrun.kernel.model.plan import Names, RetryRule, Seconds, StrictModel
 from dagrun.kernel.model.reference import BadReference
 from dagrun.kernel.model.secrets.patterns import Personal
 from dagrun.kernel.model.value import MAX_ARGUMENT_BYTES, MAX_SPILL_BYTES
@@ -35,31 +26,7 @@ DefaultAnswer = Literal["approve", "deny"]
 ARGUMENTS: Final = "args"
 
 
-class _StrictModel(TerseModel):
-    """A model that refuses unknown fields, and says which one was probably meant."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _says_what_was_meant(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
-        try:
-            return check(given)
-        except ValidationError as error:
-            faults: list[Any] = error.errors(include_url=False)
-            if all(fault["type"] != "extra_forbidden" for fault in faults):
-                raise
-        from dagrun.kernel.model.toolbox import hint
-
-        for fault in faults:
-            if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:  # those deeper were said there
-                name = str(fault["loc"][0])
-                fault["msg"] = f"unknown field {shorten(name, 60)}{hint(name, cls.model_fields)}"
-            fault["type"] = PydanticCustomError(fault["type"], fault["msg"], fault.get("ctx"))
-        raise ValidationError.from_exception_data(cls.__name__, faults)
-
-
-class ApprovalRule(_StrictModel):
+class ApprovalRule(StrictModel):
     """A rule that names calls that a person must agree to, by tool and by exact arguments.
 
     Attributes:
@@ -104,10 +71,7 @@ else:
 
 
 # Fields that were in a release, and had no effect.
-_GONE: Final = ("primary_metric", "guardrail_metric")
-
-
-class HedgeRule(_StrictModel):
+class HedgeRule(StrictModel):
     """When a slow call is hedged: another call starts in parallel, the first success counts, the other call is stopped.
 
     A call is hedged only if all of this holds:
@@ -135,7 +99,7 @@ class HedgeRule(_StrictModel):
     max_share: float = Field(default=0.1, gt=0, le=1)
 
 
-class PoolLimits(_StrictModel):
+class PoolLimits(StrictModel):
     """The limits of a pool: its steps at once, and the rates of its provider per minute, with bursts of up to a tenth.
 
     How many calls a provider takes at once needs no limit: a pool, or a tool without one, that refuses calls for now
@@ -159,7 +123,7 @@ class PoolLimits(_StrictModel):
         return self.requests_per_minute is not None or self.tokens_per_minute is not None
 
 
-class PlanningRule(_StrictModel):
+class PlanningRule(StrictModel):
     """How a planner is asked, and what its answers may do. Times are in seconds; `None` means no limit.
 
     Attributes:
@@ -192,7 +156,7 @@ class PlanningRule(_StrictModel):
     unknown_tools: Literal["refuse", "escalate"] = "refuse"
 
 
-class QuestionRule(_StrictModel):
+class QuestionRule(StrictModel):
     """How long a question to a person stays open, and what counts then.
 
     Attributes:
@@ -206,7 +170,7 @@ class QuestionRule(_StrictModel):
     max_pending: Count = 100
 
 
-class WorkerLimits(_StrictModel):
+class WorkerLimits(StrictModel):
     """The threads and processes in which plain functions run.
 
     Attributes:
@@ -222,7 +186,7 @@ class WorkerLimits(_StrictModel):
     max_process_memory: Count | None = None
 
 
-class Policy(_StrictModel):
+class Policy(StrictModel):
     """The limits and rules of a run. Times are in seconds; `None` means no limit.
 
     Attributes:
@@ -317,7 +281,7 @@ class Policy(_StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _in_present_places(cls, given: Any, info: ValidationInfo) -> Any:
+    def _translate_old_fields(cls, given: Any, info: ValidationInfo) -> Any:
         if not isinstance(given, dict):
             return given
         is_on_record = info.mode == "json"  # the policy of a record is read as JSON
@@ -336,8 +300,8 @@ class Policy(_StrictModel):
         """Return the policy with other values of some fields.
 
         Args:
-            fields: The fields by name, as a file has them; a table such as ``planning`` leaves its other fields as they
-                are.
+            fields: The fields by name, as a file has them. The tables ``planning``, ``questions``, ``workers`` and
+                ``pools`` keep their other fields; other tables, such as ``retry``, are replaced.
 
         Raises:
             ValidationError: The fields do not fit.
@@ -368,16 +332,7 @@ class Policy(_StrictModel):
             return getattr(getattr(self, group), last)
 
 
-_GROUPS: Final = ("planning", "questions", "workers", "pools")
-
-
-def _merged(base: Mapping[str, Any], own: Mapping[str, Any], groups: Collection[str]) -> dict[str, Any]:
-    """Return *base* with the fields of *own*; tables that both have under one of *groups* are joined."""
-    both = [name for name in groups if isinstance(base.get(name), dict) and isinstance(own.get(name), dict)]
-    return {**base, **own, **{name: _merged(base[name], own[name], own[name]) for name in both}}
-
-
-class PlanLimits(_StrictModel):
+class PlanLimits(StrictModel):
     """Limits of size for plans from files and planners; a plan that the host builds has none.
 
     To raise a limit, read the plan with other limits: ``read_plan(path, limits=PlanLimits(max_steps=10_000))``.
@@ -397,8 +352,20 @@ class PlanLimits(_StrictModel):
     max_edges: Count = 1_000_000
 
 
+# Tables of fields ---------------------------------------------------------------------------------------------------
+
+_GROUPS: Final = ("planning", "questions", "workers", "pools")
+
+
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any], groups: Collection[str]) -> dict[str, Any]:
+    """Return *base* with the fields of *own*; tables that both have under one of *groups* are joined."""
+    both = [name for name in groups if isinstance(base.get(name), dict) and isinstance(own.get(name), dict)]
+    return {**base, **own, **{name: _merged(base[name], own[name], own[name]) for name in both}}
+
+
 # Fields of the last release ------------------------------------------------------------------------------------------
 
+_GONE: Final = ("primary_metric", "guardrail_metric")
 # Fields that stood at the top of a policy, and their place now.
 _MOVED: Final[Mapping[str, str]] = {
     **{name: f"planning.{name}" for name in ("max_replans_per_step", "max_edits", "replan_on", "brief")},
@@ -423,7 +390,7 @@ def _warn(old: Sequence[str]) -> None:
 
 
 def present_path(path: str) -> str:
-    """Return the path of a field of a policy, which may be that of the last release."""
+    """Return the present path of a field of a policy; warn if *path* is an old name."""
     first, _, rest = path.partition(".")
     if first not in _MOVED:
         return path
@@ -432,7 +399,7 @@ def present_path(path: str) -> str:
 
 
 def _in_groups(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a policy, with those of the last release in their present places."""
+    """Return the fields of a policy, with old names moved to their present places."""
     fields = {name: value for name, value in given.items() if name not in _MOVED}
     for name, place in _MOVED.items():
         if name not in given:

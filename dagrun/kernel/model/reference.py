@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dagrun.errors import ValueTooLarge, shorten
+from dagrun.errors import ValueTooLarge, short_repr, shorten
 from dagrun.kernel.model.value import MAX_VALUE_BYTES, Path, Stored, to_json
 
 ID_PATTERN: Final = r"[A-Za-z0-9_-]{1,48}"
@@ -47,6 +47,8 @@ class Reference:
 
     step: str
     path: Path = ()
+
+    __repr__ = short_repr
 
     def __str__(self) -> str:
         return "${" + self.step + path_text(self.path) + "}"

@@ -14,11 +14,6 @@ from dagrun.errors import ContractError, UnknownTool, shorten
 from dagrun.kernel.model.tool import Tool, make_tool
 
 AnyTool: TypeAlias = Tool[..., Any]
-# As a string, because a toolbox can be made of toolboxes.
-Source: TypeAlias = "AnyTool | Callable[..., Any] | ModuleType | str | Toolbox"
-# `Any`, because type checkers infer `list[object]` for `TOOLS = [load, clean]`, two tools of different types.
-Tools: TypeAlias = "Toolbox | Source | Iterable[Any]"
-
 ENTRY_POINTS = "dagrun.tools"
 
 
@@ -96,6 +91,11 @@ class Toolbox(Mapping[str, AnyTool]):
 
     def __repr__(self) -> str:
         return shorten(f"Toolbox({', '.join(self._tools)})", 1200)
+
+
+Source: TypeAlias = AnyTool | Callable[..., Any] | ModuleType | str | Toolbox
+# `Any`, because type checkers infer `list[object]` for `TOOLS = [load, clean]`, two tools of different types.
+Tools: TypeAlias = Toolbox | Source | Iterable[Any]
 
 
 def _limits(tools: Iterable[AnyTool]) -> Mapping[str, int]:

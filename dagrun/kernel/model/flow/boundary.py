@@ -10,13 +10,13 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dagrun.kernel.model.flow.marks import GuardedCall
-from dagrun.kernel.model.plan import Names, TerseModel
+from dagrun.kernel.model.plan import Names, StrictModel
 
 
-class GuardRule(TerseModel):
+class GuardRule(StrictModel):
     """A rule of the trust boundary about the arguments of tools.
 
     Attributes:
@@ -32,8 +32,6 @@ class GuardRule(TerseModel):
             often the tool is called.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
     tool: str
     args: Names | None = None
     accepts: Names | None = None
@@ -41,14 +39,12 @@ class GuardRule(TerseModel):
     control: bool = False
 
 
-class EndorseRule(TerseModel):
+class EndorseRule(StrictModel):
     """The host trusts the output of a tool, whatever its inputs were; only a policy can declare it.
 
     Attributes:
         tool: The name of the tool, or a pattern.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     tool: str
 
@@ -63,7 +59,7 @@ else:
     Endorsements = Annotated[tuple[EndorseRule, ...], Field(strict=False)]
 
 
-class Flow(TerseModel):
+class Flow(StrictModel):
     """The trust boundary of a policy: data that others can write cannot give orders.
 
     Each call of a tool that acts (it has an effect, or is outbound) is made as the plan says. What others can write may
@@ -82,8 +78,6 @@ class Flow(TerseModel):
         unless: A function of the host that is called before a person is asked, and returns whether the call may be made
             without; a failure of it counts as no. It is on no record, so pass it again when a run is resumed.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     untrusted: Names = ()
     private: Names = ()
