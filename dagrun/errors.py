@@ -74,6 +74,15 @@ class _ShortRepr(reprlib.Repr):
 _SHORT: Final = _ShortRepr()
 
 
+def hint(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return a "did you mean" for *name*, or an empty text if nothing is as like it as *cutoff*, of at most 1."""
+    import difflib  # here: few runs have a misspelt name
+
+    # A name of 10,000 characters is no misspelling, and comparing it takes too long.
+    close = difflib.get_close_matches(name[:64], list(known), n=1, cutoff=cutoff) if len(name) <= 64 else []
+    return f"; did you mean {close[0]}?" if close else ""
+
+
 def short_repr(value: Any) -> str:
     """Return the repr of a dataclass in a few lines: each field is cut, and all of them together."""
     names = [each.name for each in fields(value) if each.repr]

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 from dagrun._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from dagrun.errors import join_lines, listing, short_repr, shorten, visible
+    from dagrun.errors import hint, join_lines, listing, short_repr, shorten, visible
     from dagrun.kernel.model.policy import present_path
     from dagrun.kernel.model.python_plans.plan_text import as_yaml
     from dagrun.kernel.model.reference import path_text
     from dagrun.kernel.model.signature import explain
-    from dagrun.kernel.model.toolbox import hint, import_target
+    from dagrun.kernel.model.toolbox import import_target
     from dagrun.kernel.model.value import describe
     from dagrun.plans.plan_fields import EXPECTED, faults_of
     from dagrun.plans.yaml_reader import read_yaml
     from dagrun.sources.schema_check import schema_faults
 
 _NAMES = {
-    "dagrun.errors": "join_lines listing short_repr shorten visible",
+    "dagrun.errors": "hint join_lines listing short_repr shorten visible",
     "dagrun.kernel.model.policy": "present_path",
     "dagrun.kernel.model.python_plans.plan_text": "as_yaml",
     "dagrun.kernel.model.reference": "path_text",
     "dagrun.kernel.model.signature": "explain",
-    "dagrun.kernel.model.toolbox": "hint import_target",
+    "dagrun.kernel.model.toolbox": "import_target",
     "dagrun.kernel.model.value": "describe",
     "dagrun.plans.plan_fields": "EXPECTED faults_of",
     "dagrun.plans.yaml_reader": "read_yaml",

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from dagrun.errors import ContractError
+from dagrun.errors import ContractError, hint
 from dagrun.kernel.runtime.run_options import HostOptions, Inputs, NewRunOptions, RunOptions, with_defaults
 
 if TYPE_CHECKING:
@@ -102,8 +102,6 @@ def must_fit(options: Mapping[str, object], kind: type, function: str) -> None:
     """
     known, wanted = kind.__annotations__, kind.__required_keys__  # type: ignore[attr-defined]
     if not options.keys() <= known.keys():
-        from dagrun.kernel.model.toolbox import hint
-
         unknown = min(options.keys() - known.keys())
         raise ContractError(f"{function} has no option {unknown}{hint(unknown, known, 0.7)}")
     if not wanted <= options.keys():

@@ -71,6 +71,7 @@ from dagrun.records import (
     NO_PLANNER,
     Line,
     Opening,
+    Recovery,
     Sealer,
     decode,
     encode,
@@ -184,6 +185,7 @@ class RecordedOutcomes:
         requests: The steps that each request is about.
         cut: The answers that had not ended when the record did.
         tries: The planners of a fallback chain, by name: how many of the answers of each were refused before the next.
+        reviewed: The steps whose outputs were to be reviewed, elements by their for_each.
         reviews: The reviews of outputs.
         questions: The questions, by id; also those that were open when the session began.
         answers: The ends of questions, by id.
@@ -205,6 +207,7 @@ class RecordedOutcomes:
         self.answers: dict[str, list[events.QuestionAnswered]] = {}
         self.has_planner = not self.first.plan.steps
         self.composes = False
+        self.reviewed: set[str] = set()
         self._not_cancelled: set[str] = set()  # steps that end because of a splice, or with their elements
         self._is_over = False  # the run is being stopped: what ends now, ends because of that
         self._begin()
@@ -244,6 +247,8 @@ class RecordedOutcomes:
                 call = self._running.pop(event.step, None)
                 if call is not None:  # else it was cut off before the session, and its end was made up for
                     call.ended = event
+                    if event.decision.recovery is Recovery.REVIEW:
+                        self.reviewed.add(event.step.partition("[")[0])
                     self._note_cancelled(event, event.step, event.outcome)
             case events.Reviewed():
                 self.reviews.append(event)
@@ -675,9 +680,12 @@ class Cassette:
 
     async def _act(self, run: Run) -> None:
         """Repeat the actions of the host; at the end, suspend a run that waits for an event that never comes."""
+        grace = self._outcomes.opening.policy.grace
         while self._host_actions:
             event = self._host_actions[0]
-            await self.turn(event)
+            is_after_grace = isinstance(event, events.AttemptEnded) and event.outcome.state is State.ABANDONED
+            assert self._zero is not None
+            await self.turn(event, self._zero + event.at - grace if is_after_grace else None)
             await self._do(run, self._host_actions.popleft())
         await anyio.sleep(_PATIENCE + self._outcomes.events[-1].at)
         self.miss("", "what the run waits for was not recorded")
@@ -795,8 +803,9 @@ class _RecordedCritic:
         yield from (one for one in self._outcomes.reviews if one.step.partition("[")[0] == step.id)
 
     def applies_to(self, step: Step) -> bool:
-        """Whether the critic has judged outputs of a step."""
-        return any(verdict.critic == self.name for one in self._of(step) for verdict in one.verdicts)
+        """Whether the critic has judged outputs of a step, or was cut off when it judged the only one."""
+        judged = {verdict.critic for one in self._of(step) for verdict in one.verdicts}
+        return self.name in judged or (not judged and step.id in self._outcomes.reviewed)
 
     async def review(self, step: Step, outcome: Outcome) -> Verdict:
         """Return the verdict on an output."""
@@ -816,6 +825,8 @@ class _RecordedCritic:
             seconds = 0.0 if ended is None else review.at - ended.at
             await self._cassette.turn(review, anyio.current_time() + seconds)
             return verdict
+        if not any(self._of(step)):
+            await anyio.sleep_forever()  # the review began and was cut off
         return Verdict("fail", reason=self._cassette.miss(step.id, f"the review of step {step.id} was not recorded"))
 
 

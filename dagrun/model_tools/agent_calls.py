@@ -15,7 +15,7 @@ from typing import Any, Final
 import anyio
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dagrun.errors import AgentStopped, ToolError, ValueRefused, ValueTooLarge, shorten
+from dagrun.errors import AgentStopped, ToolError, ValueRefused, ValueTooLarge, hint, shorten
 from dagrun.executors.threads import ThreadExecutor
 from dagrun.kernel.decide.classify import classify
 from dagrun.kernel.decide.exception_text import drop_frames
@@ -25,7 +25,7 @@ from dagrun.kernel.model.executor import StillRunning, ToolCall
 from dagrun.kernel.model.outcome import Failure
 from dagrun.kernel.model.signature import explain
 from dagrun.kernel.model.tool_context import ToolContext
-from dagrun.kernel.model.toolbox import AnyTool, Toolbox, hint
+from dagrun.kernel.model.toolbox import AnyTool, Toolbox
 from dagrun.kernel.model.value import Stored, decode, encode
 from dagrun.llm.language_model import block
 from dagrun.model_tools.llm_tool import ContractMeter

@@ -13,8 +13,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Final, TypedDict
 
-from dagrun.errors import ContractError
-from dagrun.kernel.model.toolbox import hint
+from dagrun.errors import ContractError, hint
 from dagrun.planners.prompt_examples import EXAMPLES, Example
 
 PROMPT_VERSION: Final = "8"

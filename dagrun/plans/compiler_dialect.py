@@ -33,13 +33,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dagrun.errors import PlanRefused, Problem, shorten
+from dagrun.errors import PlanRefused, Problem, hint, shorten
 from dagrun.kernel.checks.plain_json import MAX_DIGITS
 from dagrun.kernel.model.contracts.schema_types import types_of
 from dagrun.kernel.model.policy import PlanLimits
 from dagrun.kernel.model.reference import quote_template
 from dagrun.kernel.model.signature import Arguments
-from dagrun.kernel.model.toolbox import Toolbox, hint
+from dagrun.kernel.model.toolbox import Toolbox
 from dagrun.plans.json_reader import MAX_READ_DEPTH, BadNumber, make_float, make_int, syntax_problem
 
 MAX_LINE: Final = 65_536  # characters

@@ -8,11 +8,10 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from dagrun.errors import Problem, shorten
+from dagrun.errors import Problem, hint, shorten
 from dagrun.kernel.model.condition import Condition
 from dagrun.kernel.model.plan import Plan, RetryRule, Step
 from dagrun.kernel.model.reference import path_text
-from dagrun.kernel.model.toolbox import hint
 from dagrun.kernel.model.value import Path, describe
 
 EXPECTED: Final[Mapping[str, str]] = {

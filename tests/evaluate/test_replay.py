@@ -460,7 +460,55 @@ class Limited(Exception):
         self.status_code = status
 
 
+class Ponders:
+    """A critic that takes three seconds to pass the output of one step."""
+
+    name = "ponders"
+
+    def applies_to(self, step: Step) -> bool:
+        return step.id == "a"
+
+    async def review(self, step: Step, outcome: Outcome) -> Verdict:
+        await anyio.sleep(3)
+        return Verdict("pass")
+
+
+async def cancelled_in_its_only_review(journal: MemoryJournal) -> None:
+    """No verdict of the critic is on record, and still the step waited for one."""
+    steps = [
+        Step(id="a", tool="look", args={"what": "x"}),
+        Step(id="b", tool="look", args={"what": "y", "seconds": 5.0}),
+    ]
+    async with dagrun.start(Plan(steps=steps), tools=[look], critics=[Ponders()], journal=journal, run_id="r") as run:
+        await anyio.sleep(2)
+        run.cancel("a", "why")
+        assert (await run.result()).steps["a"].state != "succeeded"
+
+
+@tool(effect="read")
+async def cling(seconds: float) -> float:
+    """Not to be stopped."""
+    with anyio.CancelScope(shield=True):
+        await anyio.sleep(seconds)
+    return seconds
+
+
+async def abandoned_beside_another(journal: MemoryJournal) -> None:
+    """A call is given up a grace period after its cancellation; in between, another step ends."""
+    steps = [
+        Step(id="a", tool="cling", args={"seconds": 50.0}),
+        Step(id="b", tool="look", args={"what": "y", "seconds": 1.5}),
+    ]
+    plan = Plan(steps=[*steps, Step(id="c", tool="look", args={"what": "z"}, depends_on=["b"])])
+    async with dagrun.start(plan, tools=[look, cling], policy=Policy(grace=1.0), journal=journal, run_id="r") as run:
+        await anyio.sleep(1)
+        run.cancel("a", "why")
+        await run.result()
+
+
 KINDS = (
+    abandoned_beside_another,
+    cancelled_in_its_only_review,
     rich,
     stopped_and_resumed,
     spliced_by_its_host,
@@ -488,7 +536,8 @@ def test_a_run_comes_to_the_same_again(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [stopped_and_resumed, spliced_by_its_host, written_for_a_goal, judged, in_doubt, hedged]
+    "kind",
+    [abandoned_beside_another, stopped_and_resumed, spliced_by_its_host, written_for_a_goal, judged, in_doubt, hedged],
 )
 def test_its_state_is_the_same_to_the_last_digit(kind: Kind) -> None:
     """On a virtual clock the times are equal, too, and so is the hash of the state."""

@@ -21,7 +21,7 @@ from dagrun.cli.terminal.text import (
     to_json,
 )
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.errors import shorten, visible
+from dagrun.errors import hint, shorten, visible
 from dagrun.observe.line_breaks import wrap_words
 
 if TYPE_CHECKING:
@@ -167,7 +167,6 @@ def show_run(
     Raises:
         BadInput: There is no such run or step.
     """
-    from dagrun.kernel.model.toolbox import hint
     from dagrun.observe.narrative import answers, chronicle
     from dagrun.observe.run_standing import standing_of
     from dagrun.observe.run_summary import count_events

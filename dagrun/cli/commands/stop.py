@@ -13,7 +13,7 @@ from dagrun.cli.setup.settings import configure
 from dagrun.cli.table_command import command
 from dagrun.cli.terminal.text import SCHEMA_VERSION, data_output, printable
 from dagrun.cli.terminal.user_errors import FAILED, BadInput
-from dagrun.errors import shorten
+from dagrun.errors import hint, shorten
 
 if TYPE_CHECKING:
     from dagrun import Event, Replayed
@@ -78,8 +78,6 @@ class RunOrder:
 
     def _check(self) -> None:
         """Refuse an order about a run or step that has ended or does not exist."""
-        from dagrun.kernel.model.toolbox import hint
-
         past, step = self._past, self._step
         if past.has_ended:
             raise BadInput(f"run {self._run_id} has ended: {past.status}")

@@ -20,7 +20,7 @@ import click
 from dagrun.cli.setup.settings import COMMAND_LINE, DEFAULT, Configuration, project_folder
 from dagrun.cli.setup.trust import state_folder
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.errors import DagrunError, JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
+from dagrun.errors import DagrunError, JournalDamaged, JournalError, JournalFailed, RunNotFound, hint, shorten
 from dagrun.journal.base import without_password
 from dagrun.journal.private_folders import keep_private
 from dagrun.kernel.model.journal import Held
@@ -261,8 +261,6 @@ class RunStore:
         if len(fitting) == 1:
             return fitting[0]
         if not fitting:
-            from dagrun.kernel.model.toolbox import hint
-
             raise BadInput(
                 f"there is no run {shorten(text, 100)} in {self.where}{hint(text, names)}; dagrun runs lists them"
             )

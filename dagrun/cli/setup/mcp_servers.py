@@ -31,9 +31,8 @@ from dagrun.cli.setup.secrets import names_of_secrets, secret_named
 from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.toml_files import check_fields, read_toml
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.errors import ContractError, shorten
+from dagrun.errors import ContractError, hint, shorten
 from dagrun.kernel.model.secrets.secret import AnySecret
-from dagrun.kernel.model.toolbox import hint
 from dagrun.kernel.runtime.backend import loop_options
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from dagrun.cli.setup.setting_fields import Settings
 from dagrun.cli.setup.settings import ANTHROPIC, PROVIDERS, Configuration, names_in
 from dagrun.cli.setup.tool_modules import look_in
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.errors import ContractError, shorten
-from dagrun.kernel.model.toolbox import hint, import_target
+from dagrun.errors import ContractError, hint, shorten
+from dagrun.kernel.model.toolbox import import_target
 
 if TYPE_CHECKING:
     from dagrun.extend import LanguageModel

@@ -13,10 +13,9 @@ from dagrun import CheckedPlan, Plan, PlanLimits, Step, Toolbox, read_plan
 from dagrun.cli.setup.setting_fields import Mode
 from dagrun.cli.terminal.text import SCHEMA_VERSION, Data, columns, to_json
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.errors import ValueRefused, shorten
+from dagrun.errors import ValueRefused, hint, shorten
 from dagrun.kernel.checks.checked_plan import CheckedStep
 from dagrun.kernel.checks.waves import generations, in_waves
-from dagrun.kernel.model.toolbox import hint
 from dagrun.kernel.model.value import MAX_ARGUMENT_BYTES, encode
 
 STDIN: Final = "-"

@@ -288,8 +288,7 @@ def checked(given: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _named_like(name: str) -> str:
-    from dagrun.errors import shorten
-    from dagrun.kernel.model.toolbox import hint
+    from dagrun.errors import hint, shorten
 
     return f"{shorten(name, 100)}{hint(name, SETTINGS)}"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin
 
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.errors import shorten
+from dagrun.errors import hint, shorten
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -88,8 +88,6 @@ def fault_lines(error: ValidationError, source: str, model: type[BaseModel] | No
 def _sentence(model: type[BaseModel] | None, place: tuple[int | str, ...], kind: str, message: str) -> str:
     name = shorten(".".join(map(str, place)), 100)
     if kind == "extra_forbidden":
-        from dagrun.kernel.model.toolbox import hint
-
         return f"unknown field {name}{hint(str(place[-1]), _fields_at(model, place[:-1]))}"
     if kind == "tuple_type":  # users write a list where the model has a tuple
         message = "input should be a list"

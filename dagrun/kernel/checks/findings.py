@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection
 from operator import itemgetter
 from typing import Final
 
-from dagrun.errors import Problem
-from dagrun.kernel.model import toolbox
+from dagrun.errors import Problem, hint
 
 # Indices that stand for no step. Problems are sorted by index, so these come before and after all steps.
 WHOLE_PLAN: Final = -1
@@ -65,7 +64,7 @@ class Findings:
         if self._hints_left <= 0 or len(known) > MAX_NAMES:
             return ""
         self._hints_left -= 1
-        return toolbox.hint(name, known)
+        return hint(name, known)
 
     @property
     def count(self) -> int:

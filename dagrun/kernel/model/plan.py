@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
-from dagrun.errors import class_name, fields_repr, listing, shorten
+from dagrun.errors import class_name, fields_repr, hint, listing, shorten
 from dagrun.kernel.model.condition import Condition
 from dagrun.kernel.model.python_plans.plan_text import plan_as_json, plan_as_python, plan_as_yaml
 from dagrun.kernel.model.reference import ID_PATTERN
@@ -63,8 +63,6 @@ class StrictModel(TerseModel):
             faults: list[Any] = error.errors(include_url=False)
             if all(fault["type"] != "extra_forbidden" for fault in faults):
                 raise
-        from dagrun.kernel.model.toolbox import hint
-
         for fault in faults:
             if fault["type"] == "extra_forbidden":
                 if len(fault["loc"]) == 1:  # those of inner models have their sentence

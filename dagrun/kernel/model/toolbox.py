@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any, Final, TypeAlias
 
-from dagrun.errors import ContractError, UnknownTool, shorten
+from dagrun.errors import ContractError, UnknownTool, hint, shorten
 from dagrun.kernel.model.tool import Tool, make_tool
 
 AnyTool: TypeAlias = Tool[..., Any]
@@ -105,13 +104,6 @@ def _limits(tools: Iterable[AnyTool]) -> Mapping[str, int]:
             if tool.origin is not None and tool.origin.max_running is not None and tool.pool is not None:
                 limits[tool.pool] = min(tool.origin.max_running, limits.get(tool.pool, tool.origin.max_running))
     return MappingProxyType(limits)
-
-
-def hint(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return a "did you mean" for *name*, or an empty text if nothing is as like it as *cutoff*, of at most 1."""
-    # A name of 10,000 characters is no misspelling, and comparing it takes too long.
-    close = difflib.get_close_matches(name[:64], list(known), n=1, cutoff=cutoff) if len(name) <= 64 else []
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _identity(tool: AnyTool) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
 
-from dagrun.errors import ContractError, Problem, SpliceRefused, StepNotFound
+from dagrun.errors import ContractError, Problem, SpliceRefused, StepNotFound, hint
 from dagrun.kernel.decide.durations import Durations
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.plan_history import PlanHistory
@@ -16,7 +16,6 @@ from dagrun.kernel.model.event import Event, RunResumed
 from dagrun.kernel.model.outcome import State, Status, TriggerKind
 from dagrun.kernel.model.patch import Consequence, Patch
 from dagrun.kernel.model.question import Answer, Question, answer_from
-from dagrun.kernel.model.toolbox import hint
 from dagrun.kernel.runtime.backend import named_loop, yield_to_loop
 from dagrun.kernel.runtime.record.observers import DEFAULT_BUFFER, Observer, Subscription
 from dagrun.kernel.runtime.record.record import Record

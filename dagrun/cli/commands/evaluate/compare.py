@@ -18,7 +18,7 @@ from dagrun.cli.setup.toml_files import check_fields, read_toml
 from dagrun.cli.table_command import command
 from dagrun.cli.terminal.text import Data, columns_of, data_output
 from dagrun.cli.terminal.user_errors import BadInput
-from dagrun.errors import shorten
+from dagrun.errors import hint, shorten
 
 if TYPE_CHECKING:
     from dagrun import RunVariant
@@ -233,8 +233,6 @@ def _made(origin: Origin, make: Callable[..., Made], *arguments: Any) -> Made:
 
 
 def _unknown_field(name: str, source: str) -> str:
-    from dagrun.kernel.model.toolbox import hint
-
     if name in SETTINGS:
         return f"{source}: {name} is not of a variant: it is the same for all, and stands elsewhere"
     return f"{source}: unknown field {shorten(name, 60)}{hint(name, FIELDS)}"
