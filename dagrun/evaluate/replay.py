@@ -713,7 +713,8 @@ class Cassette:
             case events.StepSettled():
                 run.cancel(event.step, event.reason)
             case events.AttemptEnded() | events.Reviewed():
-                run.cancel(event.step, "" if event.outcome.failure is None else event.outcome.failure.message)
+                reason = "" if event.outcome.failure is None else event.outcome.failure.message
+                run.cancel(event.step, reason.rsplit("; ", 1)[0] if event.outcome.state is State.ABANDONED else reason)
 
 
 class _RecordedPlanner:

@@ -536,8 +536,7 @@ def test_a_run_comes_to_the_same_again(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [abandoned_beside_another, stopped_and_resumed, spliced_by_its_host, written_for_a_goal, judged, in_doubt, hedged],
+    "kind", [stopped_and_resumed, spliced_by_its_host, written_for_a_goal, judged, in_doubt, hedged]
 )
 def test_its_state_is_the_same_to_the_last_digit(kind: Kind) -> None:
     """On a virtual clock the times are equal, too, and so is the hash of the state."""
