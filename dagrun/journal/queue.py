@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from dagrun.errors import short_repr, shorten
-from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.kernel.model.event import RunEnded, RunSuspended
 from dagrun.kernel.model.journal import RunLog
 from dagrun.kernel.model.outcome import Status
@@ -212,7 +212,7 @@ def standing_after(text: bytes) -> tuple[QueueStatus, str]:
     A record that cannot be read says nothing: whoever claims the run finds out what is wrong with it.
     """
     try:
-        match decode(text):
+        match decode_event(text):
             case RunEnded(status=status):
                 return QueueStatus.ENDED, str(status)
             case RunSuspended(status=Status.WAITING, reason=reason):

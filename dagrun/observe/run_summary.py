@@ -505,7 +505,7 @@ def _plain_event(line: Line) -> Json:
 
 def count_events(run_id: str, events: Iterable[Event]) -> RecordCount:
     """Count the events of a record; see `summary_of`."""
-    from dagrun.kernel.model.codec.event_codec import encode
+    from dagrun.kernel.model.codec.event_codec import encode_event
 
     seq = 0
 
@@ -513,7 +513,7 @@ def count_events(run_id: str, events: Iterable[Event]) -> RecordCount:
         nonlocal seq
         for event in events:
             seq = event.seq
-            yield json.loads(encode(event))
+            yield json.loads(encode_event(event))
 
     try:
         return _counted(run_id, noted())

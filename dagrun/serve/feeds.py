@@ -31,7 +31,7 @@ from dagrun.features.redacted_records.records import as_shown, redactor_of
 from dagrun.journal.following import RecordFollower
 from dagrun.kernel.graph.fold import fold
 from dagrun.kernel.graph.live_graph import LiveGraph
-from dagrun.kernel.model.codec.event_codec import decode, events_of
+from dagrun.kernel.model.codec.event_codec import decode_event, events_of
 from dagrun.kernel.model.journal import Held, Journal, Line, SupportsVersions
 from dagrun.kernel.runtime.run import Run
 from dagrun.observe.view.document import shape_number
@@ -408,7 +408,7 @@ class RecordFeed(Feed):
     def _take(self, lines: Sequence[Line]) -> None:
         """Fold new records."""
         is_first = not self._openings
-        events = events_of(self.run_id, lines) if is_first else [decode(line.text) for line in lines]
+        events = events_of(self.run_id, lines) if is_first else [decode_event(line.text) for line in lines]
         self._openings += [event for event in events if isinstance(event, RunStarted | RunResumed)]
         redactor = redactor_of(self._openings)
         shown = events if redactor is None else [as_shown(event, redactor) for event in events]

@@ -22,7 +22,7 @@ from dagrun.features.redacted_records.records import as_shown, redactor_of
 from dagrun.journal.following import RecordFollower
 from dagrun.journal.queue import Queues, QueueTicket, RunQueue
 from dagrun.kernel.checks.checked_plan import CheckedPlan, empty_plan
-from dagrun.kernel.model.codec.event_codec import decode, encode, events_of
+from dagrun.kernel.model.codec.event_codec import decode_event, encode_event, events_of
 from dagrun.kernel.model.event import (
     Event,
     Opening,
@@ -106,7 +106,7 @@ async def follow(run_id: str, *, journal: Journal) -> AsyncIterator[Event]:
     """
     follower, openings = RecordFollower(journal, run_id), list[Event]()
     while True:
-        news = [decode(line.text) for line in await follower.news()]
+        news = [decode_event(line.text) for line in await follower.news()]
         openings += [event for event in news if isinstance(event, RunStarted | RunResumed)]
         redactor = redactor_of(openings)
         for event in news:
@@ -138,12 +138,12 @@ async def cancel(run_id: str, *, journal: Journal, reason: str = "", by: str = "
     news = await follower.news()
     if not news:
         raise RunNotFound(f"run '{run_id}' has no record yet")
-    if isinstance(decode(news[-1].text), RunEnded):
+    if isinstance(decode_event(news[-1].text), RunEnded):
         return False
     is_due = True
     while True:
         is_held = (await held_run(journal, run_id)).is_held
-        events = [decode(line.text) for line in await follower.news()]
+        events = [decode_event(line.text) for line in await follower.news()]
         told = [event for event in events if isinstance(event, RunStopping | RunEnded)]
         if told:
             return not isinstance(told[0], RunEnded) or told[0].status is Status.CANCELLED
@@ -197,7 +197,7 @@ async def leave_answer(journal: Journal, run_id: str, question: str, answer: Ans
     follower, closed, until = RecordFollower(journal, run_id), None, anyio.current_time() + seconds
     while True:
         is_held = (await held_run(journal, run_id)).is_held  # before the last records are read
-        for event in (decode(line.text) for line in await follower.news()):
+        for event in (decode_event(line.text) for line in await follower.news()):
             if isinstance(event, QuestionAsked) and event.question.id == question:
                 closed = None
             elif isinstance(event, QuestionAnswered) and event.question == question:
@@ -234,10 +234,10 @@ async def _stop_on_record(run_id: str, journal: Journal, reason: str, by: str) -
             order = ControlMessage(control="cancel", after=1, reason=reason, by=by or "the host")
             seq, redactor = last.seq + 1, redactor_of(events)
             if isinstance(last, RunSuspended):  # nothing else may follow on it
-                run_log.append(encode(RunResumed(seq, last.at, time.time())))
+                run_log.append(encode_event(RunResumed(seq, last.at, time.time())))
                 seq += 1
             text = order.text if redactor is None else redactor.text(order.text)
-            run_log.append(encode(RunStopping(seq, last.at, Status.CANCELLED, text)))
+            run_log.append(encode_event(RunStopping(seq, last.at, Status.CANCELLED, text)))
             await run_log.durable()
     except RunHeld:
         return False

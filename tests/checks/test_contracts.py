@@ -44,7 +44,7 @@ from dagrun.kernel.checks.tool_contracts import (
 )
 from dagrun.kernel.checks.waves import in_waves
 from dagrun.kernel.graph.patches.check_patch import Splicer
-from dagrun.kernel.model.codec.event_codec import decode, encode
+from dagrun.kernel.model.codec.event_codec import decode_event, encode_event
 from dagrun.kernel.model.event import Opening
 from dagrun.kernel.model.tool import make_tool
 from dagrun.kernel.model.toolbox import AnyTool
@@ -64,7 +64,7 @@ def opening_of(
     made = Opening(
         plan=plan or Plan(steps=()), policy=policy or Policy(), inputs=store_text(inputs), tools=tools, **facts
     )
-    back = decode(encode(RunStarted(1, 0.0, "r", 0, "", 0.0, made)))
+    back = decode_event(encode_event(RunStarted(1, 0.0, "r", 0, "", 0.0, made)))
     assert isinstance(back, RunStarted)
     assert back.opening is not None
     assert back.opening == made

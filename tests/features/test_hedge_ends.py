@@ -15,7 +15,7 @@ from dagrun.api.replaying import replayed
 from dagrun.events import AttemptEnded, RunEnded
 from dagrun.journal.memory import _KeptRun
 from dagrun.kernel.graph.fold import state_hash
-from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.codec.event_codec import decode_event
 from hedge_tools import HEDGED, PATIENCE, Act, Looker, Played, kept, known, nap, play, started, step
 from misbehaving import BEHAVIOURS, end_what_was_left_behind, skip_what_only_asyncio_has
 from small_tools import AT_ONCE, ONCE, SMALL_TOOLS, near, states
@@ -327,13 +327,15 @@ async def test_a_crash_after_any_record_is_made_up_for(acts: tuple[Act, ...]) ->
     plan = [step(), nap("next", 1.0, "slow")]
     played = await play(*plan, tools=[look], journal=journal, run_id=RUN, max_tokens=1000, max_running=2, retry=AT_ONCE)
     texts = journal._runs[RUN].texts
-    whole = replayed(RUN, [decode(text) for text in texts])
+    whole = replayed(RUN, [decode_event(text) for text in texts])
     assert whole.hash == state_hash(played.run._assembly.parts.graph)
 
     for count in range(1, len(texts)):
         left = _journal_of(texts[:count])
-        begun = [type(decode(text)).__name__ for text in texts[:count]]
-        calls = begun.count("Hedged") + sum(1 for text in texts[:count] if getattr(decode(text), "tool", "") == "look")
+        begun = [type(decode_event(text)).__name__ for text in texts[:count]]
+        calls = begun.count("Hedged") + sum(
+            1 for text in texts[:count] if getattr(decode_event(text), "tool", "") == "look"
+        )
         again = Looker(Act(0.5, "again", tokens=7), max_tokens=100)
         result, assembly = await _resumed(left, again)
 

@@ -13,7 +13,7 @@ import dagrun
 from dagrun import Event, MemoryJournal, Plan, PlanningRule, Policy, Replace, Run, Step, ToolContext
 from dagrun.events import AttemptEnded, RunStarted
 from dagrun.kernel.graph.fold import state_hash
-from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.kernel.model.tool import make_tool
 from dagrun.kernel.model.value import RELEASED
 from hedge_tools import HEDGED, Act, Looker, known
@@ -220,7 +220,7 @@ async def test_the_record_has_all_of_it() -> None:
 
     past = await dagrun.replay(RUN, journal=journal)
 
-    assert given([decode(line.text) for line in await journal.read(RUN)]) == GAVE
+    assert given([decode_event(line.text) for line in await journal.read(RUN)]) == GAVE
     assert {id_: step.output for id_, step in past.steps.items()} == GAVE
     assert past.hash == state_hash(run._assembly.parts.graph)
     assert result.as_dict()["steps"]["b"]["output"] == {"unavailable": RELEASED.reason}
@@ -233,7 +233,7 @@ async def test_a_record_of_before_there_was_the_policy_is_read() -> None:
     text = (await journal.read(RUN))[0].text
     assert b'"release_outputs":false' in text
 
-    old = decode(text.replace(b',"release_outputs":false', b"").replace(b'"release_outputs":false,', b""))
+    old = decode_event(text.replace(b',"release_outputs":false', b"").replace(b'"release_outputs":false,', b""))
 
     assert isinstance(old, RunStarted)
     assert old.opening is not None

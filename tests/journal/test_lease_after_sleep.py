@@ -14,7 +14,7 @@ from dagrun.errors import OwnerLost
 from dagrun.events import AttemptStarted
 from dagrun.journal.run_log import BufferedRunLog
 from dagrun.journal.write_queue import WriteQueue, uninterrupted_time
-from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.codec.event_codec import decode_event
 from postgres_schemas import fresh_schema
 from simulation import replaced
 
@@ -122,7 +122,7 @@ async def test_no_effect_is_entered_after_a_sleep_in_which_the_run_was_taken(
     async def sleeping(self: Any, seq: int | None = None) -> None:
         await durable(self, seq)
         lines = [] if taken else await other.read(RUN)
-        if any(isinstance(decode(line.text), AttemptStarted) for line in lines):
+        if any(isinstance(decode_event(line.text), AttemptStarted) for line in lines):
             taken.append(await other.open(RUN, steal=True))
             slept.seconds = 3_600.0
 

@@ -35,7 +35,7 @@ from dagrun import (
 from dagrun.errors import ContractError, RecordRefused, UnknownFormat, ValueRefused
 from dagrun.events import AttemptEnded, AttemptStarted, ModelCharged, RunStarted, Spliced, StepExpanded, StepSettled
 from dagrun.kernel.model import event as events
-from dagrun.kernel.model.codec.event_codec import RECORDED, decode, encode
+from dagrun.kernel.model.codec.event_codec import RECORDED, decode_event, encode_event
 from dagrun.kernel.model.codec.type_codecs import Fields
 from dagrun.kernel.model.event import Opening
 from dagrun.kernel.model.outcome import PROCEED, Decision, Outcome, Recovery
@@ -73,11 +73,11 @@ def ended(value: Stored, **facts: Any) -> AttemptEnded:
 
 def same(event: Event) -> Any:
     """Return *event* as it is read back: equal, with equal types, and with an equal text when it is written again."""
-    text = encode(event)
-    back = decode(text)
+    text = encode_event(event)
+    back = decode_event(text)
     assert back == event
     assert repr(back) == repr(event)  # 1 == 1.0 == True, and a tuple is no list
-    assert encode(back) == text
+    assert encode_event(back) == text
     assert b"\n" not in text
     assert json.loads(text)["v"] == 1
     return back
@@ -102,10 +102,10 @@ def test_every_class_of_events_has_an_example() -> None:
 def test_a_record_begins_with_its_format_and_its_event() -> None:
     """Other programs that read records can rely on the first four fields, and on the order of the rest."""
     for event in EXAMPLES:
-        fields = list(json.loads(encode(event)))
+        fields = list(json.loads(encode_event(event)))
         assert fields[:4] == ["v", "event", "seq", "at"]
 
-    assert encode(EXAMPLES[4]) == (
+    assert encode_event(EXAMPLES[4]) == (
         b'{"v":1,"event":"AttemptStarted","seq":2,"at":3.25,"step":"first","attempt":1,"tool":"add"}'
     )
 
@@ -121,7 +121,7 @@ def test_the_short_way_of_the_hot_path_gives_what_the_long_one_gives() -> None:
 
     for event in (*ends, *starts, *(e for e in EXAMPLES if isinstance(e, AttemptStarted | AttemptEnded))):
         name = type(event).__name__
-        assert encode(event) == b'{"v":1,"event":"%b",%b}' % (name.encode(), Fields(type(event)).write(event))
+        assert encode_event(event) == b'{"v":1,"event":"%b",%b}' % (name.encode(), Fields(type(event)).write(event))
 
 
 @given(VALUES)
@@ -186,7 +186,7 @@ def test_a_patch_that_was_checked_is_checked_anew() -> None:
     """A checked patch holds tools, and follows from its edits; so it is not recorded."""
     spliced = Spliced(1, 0.0, 1, "host", "", (), Consequence(), checked=object())
 
-    back = decode(encode(spliced))
+    back = decode_event(encode_event(spliced))
 
     assert isinstance(back, Spliced)
     assert back.checked is None
@@ -203,7 +203,7 @@ def test_a_verdict_is_not_shortened_twice() -> None:
 def test_a_value_that_is_not_in_the_record_is_marked_as_such() -> None:
     """The mark is a field of its own, in place of the value, so that no output of a tool can look like it."""
     away, alike = Unavailable("it holds a secret"), store({"unavailable": "it holds a secret"})
-    one, other = json.loads(encode(ended(away))), json.loads(encode(ended(alike)))
+    one, other = json.loads(encode_event(ended(away))), json.loads(encode_event(ended(alike)))
 
     assert (one["outcome"].get("value", "none"), one["outcome"]["unavailable"]) == ("none", "it holds a secret")
     assert "unavailable" not in other["outcome"]
@@ -217,7 +217,7 @@ def test_nobody_takes_the_mark_for_a_value() -> None:
         with pytest.raises(ValueRefused, match="it holds a secret"):
             use(Unavailable("it holds a secret"))
     with pytest.raises(ValueRefused, match="only a field"):
-        encode(StepExpanded(1, 0.0, "a", (Unavailable("x"),)))
+        encode_event(StepExpanded(1, 0.0, "a", (Unavailable("x"),)))
 
 
 @pytest.mark.parametrize("value", [None, [None, "é"], 1e16, 1e-7, 2**70])
@@ -236,9 +236,9 @@ def test_infinity_is_kept_and_nan_refused() -> None:
     same(events.CeilingNear(1, 0.0, "c", math.inf, -math.inf))
     for event in (events.CeilingNear(1, 0.0, "c", math.nan, 0.0), ModelCharged(1, 0.0, 1, 1, math.nan)):
         with pytest.raises(ValueRefused, match="NaN"):
-            encode(event)
+            encode_event(event)
     with pytest.raises(ValueRefused, match="not a JSON value"):
-        encode(events.QuestionAnswered(1, 0.0, "q", "", Answer("approve", math.nan), None))
+        encode_event(events.QuestionAnswered(1, 0.0, "q", "", Answer("approve", math.nan), None))
 
 
 def test_no_limit_is_infinite() -> None:
@@ -263,32 +263,32 @@ def test_figures_of_other_types_are_recorded_as_plain_ones() -> None:
             return f"Cost({float(self)})"
 
     reported = Outcome(State.SUCCEEDED, 1, tokens=Whole(), cost=Cost(0.5))  # type: ignore[arg-type]
-    back = decode(encode(replace(ended(1), outcome=reported)))
+    back = decode_event(encode_event(replace(ended(1), outcome=reported)))
     assert isinstance(back, AttemptEnded)
     assert (back.outcome.tokens, repr(back.outcome.cost)) == (7, "0.5")
 
     half = Outcome(State.SUCCEEDED, 1, tokens=2.5)  # type: ignore[arg-type]
-    assert b'"tokens":3,' in encode(replace(ended(1), outcome=half))
+    assert b'"tokens":3,' in encode_event(replace(ended(1), outcome=half))
 
 
 @pytest.mark.parametrize("event", [events.Progress(1, 0.0, "a", 0.5, ""), events.Gap(1, 0.0, 3), Event(1, 0.0)])
 def test_what_changes_no_state_is_not_recorded(event: Event) -> None:
     """A tool that reports its progress a million times must not fill a disk."""
     with pytest.raises(ContractError, match="is not recorded"):
-        encode(event)
+        encode_event(event)
     name = type(event).__name__
     with pytest.raises(RecordRefused, match="is no event that is recorded"):
-        decode(b'{"v":1,"event":"%b","seq":1,"at":0.0}' % name.encode())
+        decode_event(b'{"v":1,"event":"%b","seq":1,"at":0.0}' % name.encode())
 
 
 # What is refused ------------------------------------------------------------------------------------------------------
 
 STARTED: Final = '{"v":1,"event":"AttemptStarted","seq":2,"at":0.5,"step":"a","attempt":1,"tool":"t"}'
-ENDED: Final = encode(ended(5)).decode()
-REVIEWED: Final = encode(next(e for e in EXAMPLES if isinstance(e, events.Reviewed))).decode()
-OPENED: Final = encode(EXAMPLES[0]).decode()
-ASKED: Final = encode(next(e for e in EXAMPLES if isinstance(e, events.QuestionAsked))).decode()
-PATCHED: Final = encode(next(e for e in EXAMPLES if isinstance(e, Spliced))).decode()
+ENDED: Final = encode_event(ended(5)).decode()
+REVIEWED: Final = encode_event(next(e for e in EXAMPLES if isinstance(e, events.Reviewed))).decode()
+OPENED: Final = encode_event(EXAMPLES[0]).decode()
+ASKED: Final = encode_event(next(e for e in EXAMPLES if isinstance(e, events.QuestionAsked))).decode()
+PATCHED: Final = encode_event(next(e for e in EXAMPLES if isinstance(e, Spliced))).decode()
 DEEP: Final = "[" * 100_000 + "]" * 100_000
 
 REFUSED: Final = {
@@ -380,9 +380,9 @@ REFUSED: Final = {
 
 @pytest.mark.parametrize(("text", "why"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_is_no_record_is_refused_with_its_place(text: str, why: str) -> None:
-    """A record comes from outside: every text that `encode` would not write is refused."""
+    """A record comes from outside: every text that `encode_event` would not write is refused."""
     with pytest.raises(RecordRefused) as caught:
-        decode(text.encode())
+        decode_event(text.encode())
 
     assert why in str(caught.value)
     assert len(str(caught.value)) < 1000
@@ -392,7 +392,7 @@ def test_what_is_no_record_is_refused_with_its_place(text: str, why: str) -> Non
 def test_what_is_not_utf8_is_refused() -> None:
     """The error says at which byte."""
     with pytest.raises(RecordRefused, match=r"not UTF-8: .* at byte 5"):
-        decode(STARTED.encode()[:5] + b"\xff")
+        decode_event(STARTED.encode()[:5] + b"\xff")
 
 
 @pytest.mark.parametrize("version", [2, 17, 10**400])
@@ -401,7 +401,7 @@ def test_a_later_format_is_refused_as_such(version: int) -> None:
     text = STARTED.replace('"v":1', f'"v":{version}').replace("AttemptStarted", "StepVanished")
 
     with pytest.raises(UnknownFormat, match="this release knows 1"):
-        decode(text.encode())
+        decode_event(text.encode())
 
 
 HOSTILE: Final = [
@@ -423,12 +423,12 @@ def test_a_value_that_looks_like_more_is_data(value: Any) -> None:
 @given(st.data())
 def test_no_damage_raises_anything_else(data: st.DataObject) -> None:
     """A damaged text is refused, or is a valid event."""
-    text = bytearray(encode(data.draw(st.sampled_from(EXAMPLES))))
+    text = bytearray(encode_event(data.draw(st.sampled_from(EXAMPLES))))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(text) - 1))
         text[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
     with contextlib.suppress(RecordRefused):
-        assert isinstance(decode(bytes(text)), Event)
+        assert isinstance(decode_event(bytes(text)), Event)
 
 
 # The format -----------------------------------------------------------------------------------------------------------
@@ -440,10 +440,12 @@ def test_records_of_format_1_stay_readable() -> None:
     They are written again as they were, but for the fields that have another place in a policy since.
     """
     lines = FIXTURE.read_bytes().splitlines()
-    again = [encode(decode(line)) for line in lines]
+    again = [encode_event(decode_event(line)) for line in lines]
 
-    assert [decode(line) for line in lines] == list(EXAMPLES[: len(lines)])  # later kinds of events come after these
-    assert [decode(line) for line in again] == [decode(line) for line in lines]
+    assert [decode_event(line) for line in lines] == list(
+        EXAMPLES[: len(lines)]
+    )  # later kinds of events come after these
+    assert [decode_event(line) for line in again] == [decode_event(line) for line in lines]
     moved = [(json.loads(new), json.loads(old)) for new, old in zip(again, lines, strict=True) if new != old]
     assert [new["event"] for new, _ in moved] == ["RunStarted", "RunResumed"]
     for new, old in moved:
@@ -463,10 +465,12 @@ def test_the_fixture_is_what_was_released() -> None:
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
 def test_a_record_is_the_same_in_every_process(seed: str) -> None:
     """The hash of a record is part of the chain, so its text must not depend on the order of a set."""
-    program = "import sys; from dagrun.kernel.model.codec.event_codec import encode; from records import EXAMPLES\n"
-    program += "sys.stdout.buffer.write(b''.join(encode(event) + b'\\n' for event in EXAMPLES))"
+    program = (
+        "import sys; from dagrun.kernel.model.codec.event_codec import encode_event; from records import EXAMPLES\n"
+    )
+    program += "sys.stdout.buffer.write(b''.join(encode_event(event) + b'\\n' for event in EXAMPLES))"
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": python_path()}
 
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
 
-    assert done.stdout == b"".join(encode(event) + b"\n" for event in EXAMPLES)
+    assert done.stdout == b"".join(encode_event(event) + b"\n" for event in EXAMPLES)

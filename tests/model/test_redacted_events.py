@@ -16,7 +16,7 @@ from dagrun import Add, Condition, Consequence, Event, Plan, Policy, Replace, Re
 from dagrun.events import AttemptEnded, StepExpanded
 from dagrun.features.redacted_records.records import KEPT_OUT, as_recorded, as_shown
 from dagrun.kernel.model import event as events
-from dagrun.kernel.model.codec.event_codec import RECORDED, Marks, decode, encode, marks_of, with_marks
+from dagrun.kernel.model.codec.event_codec import RECORDED, Marks, decode_event, encode_event, marks_of, with_marks
 from dagrun.kernel.model.event import Opening
 from dagrun.kernel.model.outcome import PROCEED, UNRECORDED, Outcome
 from dagrun.kernel.model.redaction.event_json import NAMES
@@ -93,12 +93,12 @@ def test_no_text_of_an_event_but_its_names_is_recorded_as_it_is(kind: type[Event
     event = replace(filled(kind), seq=7)
 
     redacted, _ = as_recorded(event, REDACTOR)
-    text = encode(redacted)
+    text = encode_event(redacted)
 
     assert [canary for canary in CANARIES if canary in text.decode()] == []
-    assert encode(decode(text)) == text
+    assert encode_event(decode_event(text)) == text
     assert as_recorded(redacted, REDACTOR)[0] is redacted  # what is redacted is left as it is
-    assert [canary for canary in CANARIES if canary in encode(as_shown(event, REDACTOR)).decode()] == []
+    assert [canary for canary in CANARIES if canary in encode_event(as_shown(event, REDACTOR)).decode()] == []
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_elements_are_hidden_one_by_one() -> None:
     redacted, _ = as_recorded(StepExpanded(2, 0.1, "each", ("a", MAIL, 3)), REDACTOR)
 
     assert redacted == StepExpanded(2, 0.1, "each", ("a", None, 3), (1,))
-    assert decode(encode(redacted)) == redacted
+    assert decode_event(encode_event(redacted)) == redacted
 
 
 def test_two_keys_that_look_alike_when_redacted_stay_two() -> None:
@@ -202,18 +202,18 @@ def test_the_hash_of_an_artifact_is_no_card() -> None:
 def test_marks_are_read_back_and_change_no_event(event: Event, marks: Marks) -> None:
     if type(event).__name__ not in RECORDED:
         return
-    text = encode(event)
+    text = encode_event(event)
 
     assert marks_of(text) is None
     assert marks_of(with_marks(text, marks)) == marks
-    assert decode(with_marks(text, marks)) == decode(text)
+    assert decode_event(with_marks(text, marks)) == decode_event(text)
 
 
 def test_a_text_that_looks_like_marks_is_none() -> None:
     event = events.RunEnded(9, 1.0, Status.FAILED, ',"redacted":["plan"],"sealed":"x"}')
 
-    assert marks_of(encode(event)) is None
-    assert decode(encode(event)) == event
+    assert marks_of(encode_event(event)) is None
+    assert decode_event(encode_event(event)) == event
 
 
 def test_a_hook_that_returns_a_reference_makes_none() -> None:

@@ -20,7 +20,7 @@ from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import shorten
 from dagrun.events import AttemptEnded, Progress
 from dagrun.features.redacted_records.records import redacted_record, without_secret_values
-from dagrun.kernel.model.codec.event_codec import decode, encode
+from dagrun.kernel.model.codec.event_codec import decode_event, encode_event
 from dagrun.kernel.model.redaction.logs import RedactingLogger
 from dagrun.kernel.model.redaction.redactor import UNSHOWN, Redactor
 from dagrun.testing import FakeModelServer
@@ -156,7 +156,7 @@ async def test_a_value_with_a_secret_is_not_in_the_record() -> None:
     sinks = Sinks(SECRETS)
     await sinks.run(*leaks("exact"))
 
-    events = [decode(line.encode()) for line in sinks.texts["record"].splitlines()]
+    events = [decode_event(line.encode()) for line in sinks.texts["record"].splitlines()]
     values = {event.step: event.outcome.value for event in events if isinstance(event, AttemptEnded)}
     assert values["gives"] == Unavailable("it holds the secret api")
     assert values["takes"] == "True"
@@ -215,7 +215,7 @@ async def test_without_secrets_a_record_is_what_the_codec_says() -> None:
     await dagrun.run(Plan(steps=tuple(leaks("exact")[:3])), tools=TOOLS, on_event=events.append)
 
     kept = [event for event in events if not isinstance(event, Progress)]
-    assert [redacted_record(event, Secrets()) for event in kept] == [encode(event) for event in kept]
+    assert [redacted_record(event, Secrets()) for event in kept] == [encode_event(event) for event in kept]
     assert all(without_secret_values(event, Secrets()) is event for event in kept)
 
 

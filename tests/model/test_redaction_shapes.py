@@ -8,7 +8,7 @@ import pytest
 
 import dagrun
 from dagrun import Event, Plan, Policy, Step
-from dagrun.kernel.model.codec.event_codec import encode
+from dagrun.kernel.model.codec.event_codec import encode_event
 from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR, HIDDEN
 from dagrun.kernel.model.secrets.patterns import Personal, is_secret_name, without_personal, without_tokens
 
@@ -149,4 +149,4 @@ async def test_personal_data_stays_in_values_and_leaves_messages() -> None:
     assert result.steps["write"].reason == "[email] is known"
     assert result.steps["find"].output == address
     assert address not in json.dumps(result.as_dict())
-    assert any(address in encode(event).decode() for event in events)  # the value is in the record
+    assert any(address in encode_event(event).decode() for event in events)  # the value is in the record

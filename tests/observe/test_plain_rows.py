@@ -19,7 +19,7 @@ from crash_world import World
 from dagrun import Event, Patch, Plan, Policy, PoolLimits, Rewire, Step, ToolContext, tool
 from dagrun.api.replaying import replayed
 from dagrun.kernel.graph.fold import fold
-from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.observe.view import steps
 from dagrun.observe.view.live_view import LiveView
 from dagrun.observe.view.waits import Waits
@@ -49,7 +49,7 @@ def record_of(seed: int) -> tuple[Event, ...]:
             await process.carry_out(None)
 
     simulate(carry_out, seed)
-    return tuple(decode(text) for text in process.instants[-1].texts)
+    return tuple(decode_event(text) for text in process.instants[-1].texts)
 
 
 def without_meanwhile(view: dict[str, Any]) -> dict[str, Any]:

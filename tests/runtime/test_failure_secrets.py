@@ -15,7 +15,7 @@ import dagrun
 from dagrun import Event, MemoryJournal, ModelPlanner, Plan, Policy, RubricCritic, RunFailed, Step, ToolError, Verdict
 from dagrun.cli.terminal.event_lines import as_dict
 from dagrun.errors import ModelError
-from dagrun.kernel.model.codec.event_codec import encode
+from dagrun.kernel.model.codec.event_codec import encode_event
 from dagrun.kernel.model.redaction.redactor import Redactor
 from dagrun.observe.narrative import answers, chronicle
 from process_tools import raises_a_secret
@@ -195,7 +195,7 @@ async def texts_of(scene: Scene) -> dict[str, str]:
     past = await dagrun.replay("one", journal=journal)
     shown = {
         "events": repr(seen) + json.dumps([as_dict(event) for event in seen]),
-        "record": "".join(encode(event).decode() for event in past.events),
+        "record": "".join(encode_event(event).decode() for event in past.events),
         "failures": repr(failures) + "".join(f"{each.message} {each.where} {each.answer}" for each in failures),
         "tracebacks": "".join(each.traceback for each in failures),
         "result": json.dumps(result.as_dict()) + "".join(result.planner_answers),

@@ -32,7 +32,7 @@ from dagrun import (
 from dagrun.errors import CannotResume, RunExists, RunHeld, RunNotFound
 from dagrun.events import RunEnded, RunReopened, RunResumed, RunSuspended
 from dagrun.extend import Journal, RunLog
-from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.kernel.runtime import run_parts
 from dagrun.kernel.runtime.backend import clock
 from dagrun.kernel.runtime.record.record import EventLog
@@ -154,7 +154,7 @@ async def stopped(planner: Any, way: str, turns: int, journal: MemoryJournal, **
 
 async def can_go_on(journal: Journal, planner: Any) -> None:
     """Read the record, resume it if it has not ended, and replay it; nothing follows an end."""
-    events = [decode(line.text) for line in await journal.read(RUN)]
+    events = [decode_event(line.text) for line in await journal.read(RUN)]
     for before, after in pairwise(events):
         if isinstance(before, RunEnded | RunSuspended):
             assert isinstance(after, RunResumed | RunReopened), f"{after} follows {before}"

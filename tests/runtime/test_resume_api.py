@@ -36,7 +36,7 @@ from dagrun.errors import (
 )
 from dagrun.events import AttemptStarted, RunEnded, RunResumed, RunStarted, RunSuspended, StepSettled
 from dagrun.journal.memory import MemoryRunLog
-from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.kernel.model.event import Opening
 from dagrun.kernel.model.tool import make_tool
 from dagrun.kernel.model.toolbox import AnyTool
@@ -69,7 +69,7 @@ async def do_again(journal: MemoryJournal, run_id: str = RUN, **options: Any) ->
 
 
 async def records(journal: MemoryJournal, run_id: str = RUN) -> list[Event]:
-    return [decode(line.text) for line in await journal.read(run_id)]
+    return [decode_event(line.text) for line in await journal.read(run_id)]
 
 
 async def opening_of(journal: MemoryJournal, run_id: str = RUN) -> Opening:

@@ -16,7 +16,7 @@ from crash_world import World
 from crashing import crash_everywhere
 from dagrun import Plan, Policy, Step
 from dagrun.api.replaying import replayed
-from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.testing import run_virtual
 from resume_mutants import MUTANTS, RARE
 from simulation import replaced
@@ -65,7 +65,7 @@ def effects_after_an_old_no() -> int:
 
 def _write(case: Case, suspended: Instant) -> bool:
     """Answer by letter what is open; say whether anything was."""
-    pending = replayed(RUN, [decode(text) for text in suspended.texts]).pending
+    pending = replayed(RUN, [decode_event(text) for text in suspended.texts]).pending
     for question in pending:
         suspended.letters[max(suspended.letters, default=0) + 1] = letter_to(case, question, suspended.world)
     return bool(pending)

@@ -17,7 +17,7 @@ from dagrun import MemoryJournal, Plan, RunResult, SQLiteJournal, State, Status,
 from dagrun.errors import CannotResume
 from dagrun.events import RunStarted, StepExpanded, StepSettled
 from dagrun.extend import Journal
-from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.kernel.model.toolbox import AnyTool
 from dagrun.testing import run_virtual
 from replans import Thinker, instead
@@ -265,7 +265,7 @@ async def test_a_retried_run_that_is_cut_off_anywhere_resumes_with_the_elements(
     await dagrun.run(plan, tools=world.tools, journal=journal, run_id="run")
     await again(world, journal)
     lines = await journal.read("again")
-    kinds = [type(decode(line.text)) for line in lines]
+    kinds = [type(decode_event(line.text)) for line in lines]
     first = kinds.index(StepExpanded)
     assert kinds[first + 1] is StepSettled
     world.broken.clear()
@@ -365,7 +365,7 @@ async def test_an_output_with_a_registered_secret_is_not_on_the_record_of_the_re
         async with dagrun.retry(run_id, journal=journal, **options) as running:
             await running.result()
 
-    opening = decode((await journal.read("second"))[0].text)
+    opening = decode_event((await journal.read("second"))[0].text)
     assert isinstance(opening, RunStarted)
     assert opening.opening is not None
     assert opening.opening.elements["a[0]"].value == Unavailable("it holds the secret bank")

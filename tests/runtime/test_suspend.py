@@ -39,7 +39,7 @@ from dagrun.events import (
     RunStarted,
     RunSuspended,
 )
-from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.kernel.model.question import AnswerMessage
 from dagrun.kernel.model.tool import make_tool
 from dagrun.kernel.model.toolbox import AnyTool
@@ -99,7 +99,7 @@ class Story:
 
     async def _must_be_closed(self) -> None:
         """Whatever a run still does when it has let go is not written down any more."""
-        last = decode((await self.journal.read(RUN))[-1].text)
+        last = decode_event((await self.journal.read(RUN))[-1].text)
         assert isinstance(last, RunEnded | RunSuspended)
         assert last.seq == self.events[-1].seq
 

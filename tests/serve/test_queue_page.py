@@ -13,7 +13,7 @@ import dagrun
 from dagrun import MemoryJournal, Plan, Status, Step, Worker
 from dagrun.events import RunSuspended
 from dagrun.journal.queue import QueueStatus, Wanted
-from dagrun.kernel.model.codec.event_codec import encode
+from dagrun.kernel.model.codec.event_codec import encode_event
 from page_client import RUN, Client, page_of
 from persons import pay
 from small_tools import toolset
@@ -92,7 +92,7 @@ async def test_an_order_does_not_wait_for_a_lease() -> None:
     client = await submitted(journal)
     run_log = await journal.queue.claim(Wanted(pools=["mail"]))
     assert run_log is not None
-    run_log.append(encode(RunSuspended(2, 1.0, Status.CANCELLED, "its worker stops")))
+    run_log.append(encode_event(RunSuspended(2, 1.0, Status.CANCELLED, "its worker stops")))
     await run_log.durable()
     with anyio.fail_after(60):  # of virtual time; the lease of a worker on another machine lasts 30 s
         refused = await client.post(f"/api/runs/{RUN}/cancel")

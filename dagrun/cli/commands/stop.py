@@ -93,7 +93,7 @@ class RunOrder:
 
         from dagrun.cli.terminal.ask_person import login
         from dagrun.journal.following import RecordFollower
-        from dagrun.kernel.model.codec.event_codec import decode
+        from dagrun.kernel.model.codec.event_codec import decode_event
         from dagrun.kernel.model.question import ControlMessage
         from dagrun.workers.submitting import held_run
 
@@ -117,7 +117,7 @@ class RunOrder:
         with anyio.move_on_after(PATIENCE + 2 * self._past.opening.policy.grace):
             while True:
                 is_held = (await held_run(journal, self._run_id)).is_held  # before the last records are read
-                told = [text for line in await follower.news() if (text := told_by(letter, decode(line.text)))]
+                told = [text for line in await follower.news() if (text := told_by(letter, decode_event(line.text)))]
                 if told:
                     return self._say("done", told[0])
                 if not is_held:
@@ -138,11 +138,11 @@ class RunOrder:
     async def _nobody(self) -> int:
         """Report that no process has the run; or its end, if it ended since its record was first read."""
         from dagrun.journal.following import RecordFollower
-        from dagrun.kernel.model.codec.event_codec import decode
+        from dagrun.kernel.model.codec.event_codec import decode_event
         from dagrun.kernel.model.event import RunEnded
 
         lines = await RecordFollower(self._records.journal, self._run_id).news()
-        if lines and isinstance(last := decode(lines[-1].text), RunEnded):
+        if lines and isinstance(last := decode_event(lines[-1].text), RunEnded):
             return self._say("done", _end_of(last))
         words = quoted(command_again("resume", self._run_id, label(self._past.opening.labels, "again")))
         return self._say("nobody", f"no process is at run {self._run_id}; dagrun resume would go on:\n  {words}")

@@ -25,7 +25,7 @@ from pydantic_core import from_json
 
 from dagrun.kernel.checks.checked_plan import CheckedPlan
 from dagrun.kernel.model import event as events
-from dagrun.kernel.model.codec.event_codec import Marks, encode, marks_of, with_marks
+from dagrun.kernel.model.codec.event_codec import Marks, encode_event, marks_of, with_marks
 from dagrun.kernel.model.event import AttemptEnded, Event, Opening, Reviewed, Spliced, StepSettled
 from dagrun.kernel.model.outcome import UNRECORDED, Outcome, State
 from dagrun.kernel.model.patch import Add, Drop, Edit, Replace, Rewire, edit_as_dict
@@ -490,7 +490,7 @@ def shown_lines(recorded: Sequence[Event], lines: Sequence[bytes]) -> Iterator[b
             yield line
         else:
             lost = {*(() if marks is None else marks.lost), *(() if walk is None else walk.lost)}
-            yield with_marks(encode(shown), Marks(tuple(sorted(lost))))
+            yield with_marks(encode_event(shown), Marks(tuple(sorted(lost))))
 
 
 def shown_events(recorded: Sequence[Event]) -> list[Event]:
@@ -533,10 +533,10 @@ def redacted_record(event: Event, secrets: Secrets) -> bytes:
         ContractError: See `dagrun.kernel.model.codec.event_codec.encode`.
         ValueRefused: See there, too.
     """
-    data = encode(event)
+    data = encode_event(event)
     if not secrets.found_in(data.decode()):
         return data
-    redacted = without_secrets(secrets, from_json(encode(without_secret_values(event, secrets))))
+    redacted = without_secrets(secrets, from_json(encode_event(without_secret_values(event, secrets))))
     return encode_plain(redacted).encode("utf-8", "backslashreplace")
 
 
@@ -593,7 +593,7 @@ def text_writer(plan: CheckedPlan, seal: Callable[[bytes], str] | None) -> Calla
         seal: Encrypts the record of an event that is redacted; `None` if the host has given no key.
     """
     write: Callable[[Event], bytes] = (
-        partial(redacted_record, secrets=plan.secrets) if plan.secrets.are_hidden else encode
+        partial(redacted_record, secrets=plan.secrets) if plan.secrets.are_hidden else encode_event
     )
     if plan.policy.redact_records:
         write = partial(redacted_line, write=write, redactor=plan.redactor, seal=seal)

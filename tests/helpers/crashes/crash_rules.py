@@ -31,7 +31,7 @@ from dagrun.kernel.checks.tool_contracts import check_recorded_plan, recorded_to
 from dagrun.kernel.graph.build import make_frontier
 from dagrun.kernel.graph.fold import fold, state_hash
 from dagrun.kernel.graph.live_graph import LiveGraph
-from dagrun.kernel.model.codec.event_codec import decode, encode
+from dagrun.kernel.model.codec.event_codec import decode_event, encode_event
 from dagrun.kernel.model.event import Opening
 
 _EVENTS: Final[dict[bytes, Event]] = {}
@@ -42,8 +42,8 @@ def _event(text: bytes) -> Event:
     if found is None:
         if len(_EVENTS) > 50_000:
             _EVENTS.clear()
-        found = _EVENTS[text] = decode(text)
-        assert encode(found) == text, f"decoded and encoded again it is another text: {text!r}"
+        found = _EVENTS[text] = decode_event(text)
+        assert encode_event(found) == text, f"decoded and encoded again it is another text: {text!r}"
     return found
 
 

@@ -23,7 +23,7 @@ from crash_rules import judge, judge_instant
 from crash_world import World
 from dagrun import Status
 from dagrun.events import RunEnded
-from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.testing import run_virtual
 from simulation import simulate
 
@@ -70,7 +70,7 @@ def crash_everywhere(case: Case, *, backend: str = "trio", part: float = 1.0, ag
         report.points += 1
         report.met.update([*instant.met, instant.kind, "whole" if instant.is_whole else "cut in two"])
         report.broken += [f"{instant}: {problem}" for problem in judge_instant(case, instant)]
-        last = decode(instant.texts[-1])
+        last = decode_event(instant.texts[-1])
         if isinstance(last, RunEnded) and last.status is not Status.UNKNOWN:
             continue  # there is nothing to go on with
         later = _after(instant, rng.randint(1, 25) if rng.random() < again else 0, case, rng)
@@ -108,7 +108,7 @@ async def _to_end(case: Case, process: Process, instant: Instant | None) -> Ende
             ended = await process.carry_out(instant)
         if ended is None:
             raise Hang("the run did not end")
-        if isinstance(decode(ended.texts[-1]), RunEnded):
+        if isinstance(decode_event(ended.texts[-1]), RunEnded):
             return ended
         for question in list(ended.graph.questions.values()):
             await process.journal.post(RUN, letter_to(case, question, process.world))

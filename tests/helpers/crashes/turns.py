@@ -39,7 +39,7 @@ from dagrun.events import (
     StepSettled,
 )
 from dagrun.kernel.graph.fold import state_hash
-from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.testing import run_virtual
 from simulation import seeded_schedule
 
@@ -217,7 +217,7 @@ def _judged(case: Case, turn: int, way: Way, backend: str, report: TurnReport) -
     if not texts:
         report.met["no event"] += 1
         return
-    events = [decode(text) for text in texts]
+    events = [decode_event(text) for text in texts]
     report.met[type(events[-1]).__name__] += 1
     graph = process._run._assembly.parts.graph if process._run is not None and stopped.left is None else None
     yield from _record_problems(events, None if graph is None else state_hash(graph))
@@ -236,7 +236,7 @@ def _judged(case: Case, turn: int, way: Way, backend: str, report: TurnReport) -
         return
     report.met["resumed"] += 1
     yield from judge(case, world, ended)
-    yield from _record_problems([decode(text) for text in ended.texts], ended.hash)
+    yield from _record_problems([decode_event(text) for text in ended.texts], ended.hash)
 
 
 def _record_problems(events: list[Event], live: str | None) -> Iterator[str]:

@@ -13,7 +13,7 @@ from crash_process import RUN
 from dagrun import Answer, Applied, Drop, MemoryJournal, Patch, Plan, Policy, Replace, RetryRule, Rewire, Status, Step
 from dagrun.errors import CannotResume, SpliceRefused
 from dagrun.events import RunReopened
-from dagrun.kernel.model.codec.event_codec import decode
+from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.kernel.model.tool import make_tool
 from keeping import Keeping
 
@@ -199,7 +199,7 @@ async def test_a_crash_before_it_is_asked_about_calls_nothing(tool: str) -> None
     paid = list(bank.paid)
     await _resumed(journal, bank, Asked(None))
     texts = [line.text for line in await journal.read(RUN)]
-    reopened = next(n for n, text in enumerate(texts) if isinstance(decode(text), RunReopened))
+    reopened = next(n for n, text in enumerate(texts) if isinstance(decode_event(text), RunReopened))
     left = Keeping()
     left.put(texts[: reopened + 1])
 

@@ -11,7 +11,7 @@ import pytest
 import dagrun
 from dagrun import Event, MemoryJournal, ModelPlanner, Plan, Policy, RubricCritic, Step
 from dagrun.events import PlannerCalled
-from dagrun.kernel.model.codec.event_codec import decode, encode
+from dagrun.kernel.model.codec.event_codec import decode_event, encode_event
 from dagrun.kernel.model.redaction.redactor import MAX_ANSWERS
 from dagrun.observe.narrative import PLANNER, answers, chronicle
 from dagrun.planners.prompt_texts import PROMPT_VERSION
@@ -107,8 +107,8 @@ async def test_a_planner_without_a_model_has_no_answers() -> None:
     await dagrun.run(goal="Look", planner=Knows(), tools=[look], on_event=seen.append)
 
     assert [call.answers for call in calls_in(seen)] == [()]
-    assert b"answers" not in encode(calls_in(seen)[0])
-    assert decode(encode(calls_in(seen)[0])) == calls_in(seen)[0]
+    assert b"answers" not in encode_event(calls_in(seen)[0])
+    assert decode_event(encode_event(calls_in(seen)[0])) == calls_in(seen)[0]
 
 
 async def test_every_call_says_which_words_its_model_was_told() -> None:
@@ -118,7 +118,7 @@ async def test_every_call_says_which_words_its_model_was_told() -> None:
         seen: list[Event] = []
         tools = [look, breaks]
         await dagrun.run(planner=planner, tools=tools, on_event=seen.append, journal=journal, run_id="r", **options)
-        assert all(decode(encode(call)) == call for call in calls_in(seen))
+        assert all(decode_event(encode_event(call)) == call for call in calls_in(seen))
         return [call.prompt for call in calls_in(seen)]
 
     said = Said(text=PROSE)

@@ -86,7 +86,7 @@ def _without_marks(line: str) -> tuple[str, Marks | None]:
     return f"{line[:at]}}}", Marks(tuple(lost.replace('"', "").split(",")) if lost else (), sealed or "")
 
 
-def encode(event: Event) -> bytes:
+def encode_event(event: Event) -> bytes:
     """Return the text of the record of *event*.
 
     Raises:
@@ -104,12 +104,12 @@ def _encode_fields(event: Event) -> bytes:
     return b'%b%b",%b}' % (_START.encode(), name.encode(), _fields(name).write(event))
 
 
-def decode(text: bytes) -> Event:
+def decode_event(text: bytes) -> Event:
     """Return the event of a record.
 
     Raises:
         UnknownFormat: A later release of dagrun has written the record.
-        RecordRefused: The text is not a record as `encode` writes it.
+        RecordRefused: The text is not a record as `encode_event` writes it.
     """
     try:
         line = text.decode()
@@ -211,7 +211,7 @@ def events_of(run_id: str, lines: Sequence[Line], unseal: Callable[[str], bytes]
     decoded: list[Event] = []
     for line in lines:
         try:
-            event = decode(line.text if unseal is None else _original(line.text, unseal))
+            event = decode_event(line.text if unseal is None else _original(line.text, unseal))
         except ValueError as error:
             raise JournalDamaged(run_id, line.seq, str(error)) from error
         if event.seq != line.seq:
