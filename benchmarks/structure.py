@@ -191,7 +191,7 @@ def imports_of(sources: Sources) -> dict[str, set[str]]:
     names = {path: ".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in sources.trees}
     known = set(names.values())
     return {
-        names[path]: set() if _is_face(tree) else set(_imported(tree, known)) - {names[path]}
+        names[path]: set(_imported(tree, known, is_lazy=_is_face(tree))) - {names[path]}
         for path, tree in sources.trees.items()
     }
 
@@ -201,14 +201,20 @@ def _is_face(tree: ast.Module) -> bool:
     return any(isinstance(function, ast.Name) and function.id == "lazy_names" for function in calls)
 
 
-def _imported(tree: ast.Module, known: set[str]) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _imported(tree: ast.Module, known: set[str], *, is_lazy: bool) -> Iterator[str]:
+    """Yield the known modules that a module imports; what a lazy one imports for type checkers alone does not count."""
+    kept = [part for part in tree.body if not (is_lazy and _is_for_type_checkers(part))]
+    for node in (node for part in kept for node in ast.walk(part)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
                 yield from {name if name in known else f"{node.module}"} & known
+
+
+def _is_for_type_checkers(part: ast.stmt) -> bool:
+    return isinstance(part, ast.If) and isinstance(part.test, ast.Name) and part.test.id == "TYPE_CHECKING"
 
 
 def circles_of(imports: Mapping[str, set[str]]) -> list[list[str]]:

@@ -7,6 +7,7 @@ import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from dagrun._lazy import lazy_names
@@ -74,13 +75,20 @@ class _ShortRepr(reprlib.Repr):
 _SHORT: Final = _ShortRepr()
 
 
-def hint(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return a "did you mean" for *name*, or an empty text if nothing is as like it as *cutoff*, of at most 1."""
+def hint(name: str, known: Iterable[str], cutoff: float = 0.6, places: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a "did you mean" for *name*, or an empty text if nothing is similar.
+
+    Args:
+        name: The unknown name.
+        known: The known names.
+        cutoff: The least similarity, from 0 to 1.
+        places: Old names, each with its present one, which is suggested.
+    """
     import difflib  # here: few runs have a misspelt name
 
     # A name of 10,000 characters is no misspelling, and comparing it takes too long.
-    close = difflib.get_close_matches(name[:64], list(known), n=1, cutoff=cutoff) if len(name) <= 64 else []
-    return f"; did you mean {close[0]}?" if close else ""
+    close = difflib.get_close_matches(name, [*known, *places], n=1, cutoff=cutoff) if len(name) <= 64 else []
+    return f"; did you mean {places.get(close[0], close[0])}?" if close else ""
 
 
 def short_repr(value: Any) -> str:
@@ -93,6 +101,10 @@ def fields_repr(value: object, shown: Iterable[tuple[str, Any]]) -> str:
     """Return the repr of an object with these fields, of at most 1,200 characters in one line."""
     parts = [f"{name}={shorten(_SHORT.repr(field), 300)}" for name, field in shown]
     return shorten(f"{type(value).__name__}({', '.join(parts)})", 1200)
+
+
+class OldPolicyField(DeprecationWarning):
+    """A field of a policy is named as in an earlier release; the command line prints it as a line."""
 
 
 @dataclass(frozen=True, slots=True)

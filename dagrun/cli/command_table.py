@@ -73,7 +73,7 @@ class PluginGroup(LazyGroup):
             new = OLD_NAMES[old]
             args = [*new.split(), *args[len(old.split()) :]]
             if not ctx.resilient_parsing:
-                click.echo(f"dagrun {old} is now called: dagrun {new}", err=True)
+                click.echo(f"dagrun {old} is now called: dagrun {new}; the old name is removed in 0.4", err=True)
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -55,10 +55,12 @@ def _print_old_fields() -> Iterator[None]:
     """Print a line, once, where a policy has fields at the place of the last release."""
     import click
 
+    from dagrun.errors import OldPolicyField
+
     told = set[str]()
 
     def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-        if not issubclass(category, DeprecationWarning):
+        if not issubclass(category, OldPolicyField):
             usual(message, category, *place, **more)
         elif str(message) not in told:
             told.add(str(message))
@@ -66,6 +68,6 @@ def _print_old_fields() -> Iterator[None]:
 
     with warnings.catch_warnings():
         usual = warnings.showwarning
-        warnings.filterwarnings("always", "policy: ", DeprecationWarning)
+        warnings.simplefilter("always", OldPolicyField)
         warnings.showwarning = tell
         yield

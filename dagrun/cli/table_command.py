@@ -44,7 +44,7 @@ class TableCommand(click.Command):
             old, sign, value = word.partition("=")
             if new := renamed.get(old):
                 args[at] = f"{new}{sign}{value}"
-                click.echo(f"{old} is now called: {new}", err=True)
+                click.echo(f"{old} is now called: {new}; the old name is removed in 0.4", err=True)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:  # click also suggests options that are there only to be refused

@@ -179,10 +179,10 @@ def read_routes(folder: str | Path) -> tuple[Route, ...]:
 
 def routes_in(folder: Path) -> dict[Path, RouteFile]:
     """Return the routes in a folder, by their files, in the order of their names; see `read_routes`."""
-    if folder.suffix == ".json" and not folder.is_dir():
-        return {folder: read_route(folder)}
+    if not folder.exists():
+        raise ContractError(f"there is no folder of routes {folder}, and no file")
     if not folder.is_dir():
-        raise ContractError(f"there is no folder of routes {folder}")
+        return {folder: read_route(folder)}
     return {path: read_route(path) for path in sorted(folder.glob("*.json"))}
 
 

@@ -29,6 +29,7 @@ from dagrun.errors import ContractError
 Authorize: TypeAlias = Callable[[Request], "str | Awaitable[str | None] | None"]
 
 MAX_BODY: Final = 64 * 1024  # bytes
+_LEAST_TOKEN: Final = 16  # characters
 USER: Final = "dagrun.user"  # in the scope: who asks
 
 POLICY: Final = (
@@ -116,7 +117,8 @@ class KnownOnly:
             await WebSocketClose(1008)(scope, receive, send)
         else:
             scope[USER] = user = await self._who(Request(scope, receive))
-            refused = problem(401, "not authenticated: send the token, or log in")
+            advice = "send the token" if self._authorize is None else "log in"
+            refused = problem(401, f"not authenticated: {advice}")
             refused.headers["www-authenticate"] = "Bearer"
             await (refused if user is None else self._app)(scope, receive, send)
 
@@ -131,6 +133,18 @@ class KnownOnly:
         assert self._token is not None
         is_right = compare_digest(sent.strip().encode(), self._token.encode())
         return self._user if is_right and scheme.casefold() == "bearer" else None
+
+
+def check_token(token: str) -> None:
+    """Check that a token can be sent, and is long enough.
+
+    Raises:
+        ContractError: It is shorter than 16 characters, or not ASCII.
+    """
+    if len(token) < _LEAST_TOKEN or not token.isascii():
+        raise ContractError(
+            f"a token has at least {_LEAST_TOKEN} characters of ASCII; secrets.token_urlsafe() makes one"
+        )
 
 
 def problem(status: int, text: str, **facts: Any) -> Response:

@@ -62,7 +62,7 @@ def test_an_old_name_runs_and_says_the_new_one(old: str, new: str, shell: Shell)
     """Scripts go on for one release; the help page lists only the new name."""
     told = shell(*old.split(), "--help")
 
-    assert told.err == f"dagrun {old} is now called: dagrun {new}\n"
+    assert told.err == f"dagrun {old} is now called: dagrun {new}; the old name is removed in 0.4\n"
     assert (told.code, told.out) == (0, shell(*new.split(), "--help").out)
     assert f"  {old} " not in shell("--help").out
 
@@ -72,7 +72,9 @@ def test_an_old_option_is_read_and_says_the_new_one(words: list[str], shell: She
     """Scripts go on for one release; the help page lists only the new name."""
     told = shell("runs", *words)
 
-    assert told.err.startswith("--standing is now called: --state\nError: --state lost: write queued, ")
+    assert told.err.startswith(
+        "--standing is now called: --state; the old name is removed in 0.4\nError: --state lost: write queued, "
+    )
     assert (told.code, "--standing" in shell("runs", "--help").out) == (2, False)
     assert "no such option" in shell("inspect", "last", *words).err.lower()
 

@@ -135,6 +135,7 @@ async def test_over_http_every_request_needs_the_token(shell: Shell, plans: Path
             for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": token}):
                 refused = await plain.post(url, json=body, headers=wanted | headers)
                 assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+                assert refused.json() == {"error": "not authenticated: send the token"}
             rebound = await plain.post(
                 url, json=body, headers=wanted | {"authorization": f"Bearer {token}", "host": "evil.example"}
             )
@@ -147,6 +148,21 @@ async def test_over_http_every_request_needs_the_token(shell: Shell, plans: Path
             await stop_a_call(client, shell.folder / "notes")
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS) == 0
+
+
+@pytest.mark.parametrize("token", ["geheimes-Wort-für-alle", "short"])
+def test_a_token_that_no_request_can_send_is_refused_at_the_start(
+    shell: Shell, plans: Path, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv("DAGRUN_MCP_TOKEN", token)
+    monkeypatch.setattr(anyio, "run", lambda *_, **__: pytest.fail("the server was started"))
+
+    told = shell("mcp", "serve", "--tools", str(TOOLS), "--plans", str(plans), "--http", "--port", "0")
+
+    assert (told.code, told.err) == (
+        2,
+        "Error: DAGRUN_MCP_TOKEN: a token has at least 16 characters of ASCII; secrets.token_urlsafe() makes one\n",
+    )
 
 
 def client_with(token: str) -> Any:

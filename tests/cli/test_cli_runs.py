@@ -255,6 +255,12 @@ def test_replay_needs_no_tools_and_gives_the_same_hash(shell: Shell) -> None:
     assert first["steps"] == {"sum": "succeeded", "pay": "held"}
 
 
+def test_verify_checks_a_run_that_is_named_twice_once(shell: Shell) -> None:
+    shell("run", shell.plan({"id": "a", "tool": "echo", "args": {"value": 1}}), *TOOLS, "--run-id", "one")
+
+    assert shell("runs", "--verify", "one", "one").out == shell("runs", "--verify", "one").out
+
+
 def test_verify_tells_the_damage_with_its_place(shell: Shell) -> None:
     ran(shell, ADD, name="a")
     ran(shell, ADD, name="b")

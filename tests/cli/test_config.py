@@ -292,6 +292,28 @@ def test_a_line_says_where_a_field_of_the_last_release_stands_now(shell: Shell) 
     assert (refused.code, "move max_threads to workers.max_threads" in refused.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("field", "near"), [("breif", "planning.brief"), ("max_thread", "workers.max_threads"), ("gracee", "grace")]
+)
+def test_a_misspelt_field_of_the_last_release_is_told_its_present_place(shell: Shell, field: str, near: str) -> None:
+    shell.file("dagrun.toml", f"[policy]\n{field} = 1\n")
+
+    with pytest.raises(BadInput, match=f"unknown field {field}; did you mean {near}\\?"):
+        configure({}, {}).limits()
+
+
+def test_warnings_of_other_libraries_are_shown_as_python_shows_them(shell: Shell) -> None:
+    """With their place and category, which a bare line lacks."""
+    warn = "import warnings\nwarnings.warn('other is old', DeprecationWarning)\n"
+    shell.file("old_library_tools.py", f"import dagrun\n{warn}\n@dagrun.tool\ndef one() -> int:\n    return 1\n")
+    plan = shell.plan({"id": "a", "tool": "one"})
+
+    with pytest.warns(DeprecationWarning, match="other is old"):
+        told = shell("run", plan, "--tools", "old_library_tools.py")
+
+    assert (told.code, "other is old" in told.err) == (0, False)
+
+
 CONFIGURABLE = """
 import dagrun
 from contextvars import ContextVar

@@ -333,6 +333,13 @@ def test_the_name_of_the_last_release_is_taken_with_a_warning(cases: Path) -> No
     assert figures["ways"] == figures["variants"]
 
 
+def test_variants_by_both_names_are_refused(cases: Path) -> None:
+    """One of them would be lost."""
+    good = {"a": planner(TELL), "b": planner(TELL)}
+    with pytest.raises(ContractError, match="variants and, by its old name, ways"):
+        compare(cases, good, ways=good, runs=1)
+
+
 def refusals() -> Iterator[tuple[dict[str, Any], dict[str, Any], str]]:
     good = planner(TELL)
     yield {"a": good}, {}, "two variants at least"

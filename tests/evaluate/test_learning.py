@@ -250,6 +250,14 @@ async def test_a_route_that_needs_an_input_may_come_before_one_that_does_not(
     assert not caplog.messages
 
 
+def test_a_file_of_any_name_is_a_route(tmp_path: Path) -> None:
+    """Only in a folder do names tell which files are routes."""
+    file = tmp_path / "count.route"
+    file.write_text(json.dumps({"name": "count", "plan": {"steps": [{"id": "a", "tool": "echo"}]}, **SAME}))
+
+    assert [route.name for route in dagrun.read_routes(file)] == ["count"]
+
+
 def test_a_folder_that_there_is_not(tmp_path: Path) -> None:
     with pytest.raises(ContractError, match="there is no folder of routes"):
         dagrun.read_routes(tmp_path / "none")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -92,6 +94,23 @@ def test_both_pool_limits_of_the_last_release_meet_in_one_pool() -> None:
         assert getattr(dagrun, "Rate") is PoolLimits  # noqa: B009 - type checkers know no old name
 
 
+def test_a_copy_replaces_limits_of_pools_by_their_old_names() -> None:
+    """As in the last release: the limits of the other kind stay, and a pool without limits goes."""
+    pools = {"a": PoolLimits(max_running=1, tokens_per_minute=9), "b": PoolLimits(requests_per_minute=6)}
+    policy = Policy(pools=pools)
+
+    with pytest.warns(DeprecationWarning, match="rate_by_pool is now pools"):
+        without_rates = policy.model_copy(update={"rate_by_pool": {}})
+    with pytest.warns(DeprecationWarning, match="max_running_by_pool is now pools"):
+        other = policy.model_copy(update={"max_running_by_pool": {"b": 2}})
+
+    assert without_rates == Policy(pools={"a": PoolLimits(max_running=1)})
+    assert other.pools == {
+        "a": PoolLimits(tokens_per_minute=9),
+        "b": PoolLimits(max_running=2, requests_per_minute=6),
+    }
+
+
 @pytest.mark.parametrize("name", MOVED)
 def test_two_places_for_one_rule_are_refused(name: str) -> None:
     """One of them would be lost."""
@@ -107,6 +126,7 @@ def test_two_places_for_one_rule_are_refused(name: str) -> None:
     [
         ({"max_running_by_pool": 3}, "max_running_by_pool: input should be a table"),
         ({"rate_by_pool": {"a": 3}}, "rate_by_pool.a: input should be a table"),
+        ({"breif": "full"}, r"breif\n  unknown field breif; did you mean planning.brief\?"),
         ({"planing": {}}, "planing\n  unknown field planing; did you mean planning"),
         (
             {"planning": {"planner_timeout": 3}},
@@ -172,3 +192,13 @@ def test_the_path_of_a_field_is_taken_to_its_place(path: str, place: str) -> Non
     with pytest.warns(DeprecationWarning, match="policy: "):
         assert present_path(path) == place
     assert present_path(place) == place
+
+
+@pytest.mark.costly
+def test_the_signature_shows_the_fields_before_the_first_use() -> None:
+    """In a process of its own: here, policies were made before."""
+    code = "import inspect, dagrun; print(*inspect.signature(dagrun.Policy).parameters)"
+
+    shown = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+
+    assert shown.stdout.split() == [*Policy.model_fields]

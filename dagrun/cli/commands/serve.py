@@ -141,6 +141,7 @@ class McpJob:
         from dagrun.serve.mcp.plan_inputs import tools_of
         from dagrun.serve.mcp.served_runs import Host
 
+        self._token = _token() if flags["over_http"] else ""
         configuration = configure(flags)
         limits = configuration.limits()
         toolbox = load_toolbox(configuration)
@@ -218,10 +219,9 @@ class McpJob:
         from dagrun.cli.terminal.signals import next_in_loop
         from dagrun.serve.guard import KnownOnly
 
-        token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
         socket = bound_socket(LOOPBACK, self._flags["port"])
         app = server.library_server.streamable_http_app(host=LOOPBACK)
-        guarded = KnownOnly(app, token=token, authorize=None, user="")
+        guarded = KnownOnly(app, token=self._token, authorize=None, user="")
         http = quiet_server(guarded, lifespan="on")
 
         def stop(_: int) -> None:
@@ -229,9 +229,21 @@ class McpJob:
 
         signals.on_first(next_in_loop(stop))
         click.echo(f"mcp: http://{LOOPBACK}:{socket.getsockname()[1]}/mcp", err=True)
-        if TOKEN not in os.environ:
-            click.echo(f"token: {token}", err=True)
+        if not os.environ.get(TOKEN):
+            click.echo(f"token: {self._token}", err=True)
         await http.serve(sockets=[socket])
+
+
+def _token() -> str:
+    """Return the token of the environment, or a new one."""
+    from dagrun.serve.guard import check_token
+
+    token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
+    try:
+        check_token(token)
+    except ContractError as error:
+        raise BadInput(f"{TOKEN}: {error}") from None
+    return token
 
 
 async def _over_stdio(server: PlanServer, signals: Interrupts) -> None:

@@ -163,7 +163,7 @@ class RunStore:
         Raises:
             JournalFailed: The runs cannot be listed.
         """
-        for name in self.names() if wanted is None else sorted(wanted):
+        for name in self.names() if wanted is None else sorted(set(wanted)):
             try:
                 yield self.held(name), self.lines(name)
             except RunNotFound:  # it was deleted a moment ago

@@ -88,7 +88,8 @@ def fault_lines(error: ValidationError, source: str, model: type[BaseModel] | No
 def _sentence(model: type[BaseModel] | None, place: tuple[int | str, ...], kind: str, message: str) -> str:
     name = shorten(".".join(map(str, place)), 100)
     if kind == "extra_forbidden":
-        return f"unknown field {name}{hint(str(place[-1]), _fields_at(model, place[:-1]))}"
+        _, sign, near = message.partition("; did you mean ")  # said by a `StrictModel`
+        return f"unknown field {name}{f'{sign}{near}' or hint(str(place[-1]), _fields_at(model, place[:-1]))}"
     if kind == "tuple_type":  # users write a list where the model has a tuple
         message = "input should be a list"
     if kind == "model_type":

@@ -64,6 +64,8 @@ def compare(
         ContractError: There are fewer than two variants, *runs* is no count, or a ceiling is none.
     """
     if ways is not None:
+        if variants:
+            raise ContractError("compare has variants and, by its old name, ways: leave ways out")
         warnings.warn("compare: ways is now variants; ways is removed in 0.4", DeprecationWarning, stacklevel=2)
         variants = ways
     comparing = Comparing(paths, variants, runs=runs, only=only, host=host)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -49,10 +50,22 @@ class TerseModel(BaseModel):
                 yield name, value
 
 
+class _BuiltOnUse:
+    """The signature of a model that is not built yet: `inspect.signature` builds the model, which brings its own."""
+
+    def __get__(self, instance: object, owner: type[BaseModel]) -> Any:
+        if instance is not None or not owner.model_rebuild():
+            raise AttributeError("__signature__")
+        return owner.__signature__
+
+
 class StrictModel(TerseModel):
     """A model that refuses unknown fields, and suggests the one that was probably meant."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    if not TYPE_CHECKING:
+        __signature__ = _BuiltOnUse()
+    _old_names: ClassVar[Mapping[str, str]] = MappingProxyType({})  # of fields, each with its present place
 
     @model_validator(mode="wrap")
     @classmethod
@@ -67,7 +80,9 @@ class StrictModel(TerseModel):
             if fault["type"] == "extra_forbidden":
                 if len(fault["loc"]) == 1:  # those of inner models have their sentence
                     name = str(fault["loc"][0])
-                    fault["msg"] = f"unknown field {shorten(name, 60)}{hint(name, cls.model_fields)}"
+                    fault["msg"] = (
+                        f"unknown field {shorten(name, 60)}{hint(name, cls.model_fields, places=cls._old_names)}"
+                    )
                 fault["type"] = PydanticCustomError("extra_forbidden", fault["msg"])
         raise ValidationError.from_exception_data(cls.__name__, faults)
 

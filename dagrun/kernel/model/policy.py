@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from dagrun.errors import shorten
+from dagrun.errors import OldPolicyField, shorten
 from dagrun.kernel.model.condition import Condition
 from dagrun.kernel.model.flow.boundary import Flow
 from dagrun.kernel.model.outcome import TriggerKind
@@ -70,7 +70,6 @@ else:
     Redacted = Annotated[tuple[Personal, ...], Field(strict=False)]
 
 
-# Fields that were in a release, and had no effect.
 class HedgeRule(StrictModel):
     """When a slow call is hedged: another call starts in parallel, the first success counts, the other call is stopped.
 
@@ -186,6 +185,21 @@ class WorkerLimits(StrictModel):
     max_process_memory: Count | None = None
 
 
+# Fields of the last release that had no effect.
+_GONE: Final = ("primary_metric", "guardrail_metric")
+# Fields that stood at the top of a policy, and their place now.
+_MOVED: Final[Mapping[str, str]] = {
+    **{name: f"planning.{name}" for name in ("max_replans_per_step", "max_edits", "replan_on", "brief")},
+    **{name: f"planning.{name}" for name in ("max_brief_bytes", "stream_safe", "unknown_tools")},
+    "planner_timeout": "planning.timeout",
+    "max_planner_calls": "planning.max_calls",
+    **{name: f"questions.{name}" for name in ("answer_within", "default_answer", "max_pending")},
+    **{name: f"workers.{name}" for name in WorkerLimits.model_fields},
+    "rate_by_pool": "pools.NAME",
+    "max_running_by_pool": "pools.NAME.max_running",
+}
+
+
 class Policy(StrictModel):
     """The limits and rules of a run. Times are in seconds; `None` means no limit.
 
@@ -244,6 +258,7 @@ class Policy(StrictModel):
             computed.
     """
 
+    _old_names = _MOVED
     # Defaults that are rules are made without a check, or each import would build what checks them.
     max_running: Count | None = None
     max_running_by_tool: dict[str, Count] = Field(default_factory=dict)
@@ -318,7 +333,12 @@ class Policy(StrictModel):
                 return super().model_copy(update=update, deep=deep)
             _warn([*old])
             others = {name: value for name, value in update.items() if name not in old}
-            return self.with_fields(_in_groups(old)).model_copy(update=others, deep=deep)
+            base, unset = self, dict.fromkeys(field for name in old for field in _POOL_LIMITS.get(name, ()))
+            if unset:  # the new limits of this kind are all
+                pools = {pool: limits.model_copy(update=unset) for pool, limits in self.pools.items()}
+                left = {pool: limits for pool, limits in pools.items() if limits != PoolLimits()}
+                base = super().model_copy(update={"pools": left})
+            return base.with_fields(_in_groups(old)).model_copy(update=others, deep=deep)
 
         def __getattr__(self, name: str) -> Any:
             if name not in _MOVED:
@@ -365,17 +385,9 @@ def _merged(base: Mapping[str, Any], own: Mapping[str, Any], groups: Collection[
 
 # Fields of the last release ------------------------------------------------------------------------------------------
 
-_GONE: Final = ("primary_metric", "guardrail_metric")
-# Fields that stood at the top of a policy, and their place now.
-_MOVED: Final[Mapping[str, str]] = {
-    **{name: f"planning.{name}" for name in ("max_replans_per_step", "max_edits", "replan_on", "brief")},
-    **{name: f"planning.{name}" for name in ("max_brief_bytes", "stream_safe", "unknown_tools")},
-    "planner_timeout": "planning.timeout",
-    "max_planner_calls": "planning.max_calls",
-    **{name: f"questions.{name}" for name in ("answer_within", "default_answer", "max_pending")},
-    **{name: f"workers.{name}" for name in WorkerLimits.model_fields},
-    "rate_by_pool": "pools.NAME",
-    "max_running_by_pool": "pools.NAME.max_running",
+_POOL_LIMITS: Final = {
+    "rate_by_pool": ("requests_per_minute", "tokens_per_minute"),
+    "max_running_by_pool": ("max_running",),
 }
 
 
@@ -386,7 +398,7 @@ def _warn(old: Sequence[str]) -> None:
     while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in ("dagrun", "pydantic"):
         frame, level = frame.f_back, level + 1
     text = f"policy: {moves}; the old name{'s are' if len(old) > 1 else ' is'} removed in 0.4"
-    warnings.warn(text, DeprecationWarning, stacklevel=level)
+    warnings.warn(text, OldPolicyField, stacklevel=level)
 
 
 def present_path(path: str) -> str:
