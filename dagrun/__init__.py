@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from dagrun.evaluate.simulation.simulate import simulate
     from dagrun.evaluate.simulation.simulation import Simulation, Variant
     from dagrun.executors.ray.executor import RayExecutor
+    from dagrun.features.python_plans.collect import plan
+    from dagrun.features.python_plans.planned_values import input, item, where
     from dagrun.journal.memory import MemoryJournal
     from dagrun.journal.postgres.journal import PostgresJournal
     from dagrun.journal.private_folders import is_private_folder
@@ -72,8 +74,6 @@ if TYPE_CHECKING:
         QuestionRule,
         WorkerLimits,
     )
-    from dagrun.kernel.model.python_plans.collect import plan
-    from dagrun.kernel.model.python_plans.planned_values import input, item, where
     from dagrun.kernel.model.question import Answer, Asked, Question
     from dagrun.kernel.model.secrets.secret import Secret, Secrets, env
     from dagrun.kernel.model.tool import Tool, tool
@@ -155,8 +155,8 @@ _NAMES = {
     "dagrun.kernel.model.policy": (
         "ApprovalRule HedgeRule PlanLimits PlanningRule Policy PoolLimits QuestionRule WorkerLimits"
     ),
-    "dagrun.kernel.model.python_plans.collect": "plan",
-    "dagrun.kernel.model.python_plans.planned_values": "input item where",
+    "dagrun.features.python_plans.collect": "plan",
+    "dagrun.features.python_plans.planned_values": "input item where",
     "dagrun.kernel.model.question": "Answer Asked Question",
     "dagrun.kernel.model.secrets.secret": "Secret Secrets env",
     "dagrun.kernel.model.tool": "Tool tool",

@@ -13,19 +13,19 @@ from dagrun._lazy import lazy_names
 if TYPE_CHECKING:
     from dagrun.errors import hint, join_lines, listing, short_repr, shorten, visible
     from dagrun.kernel.model.policy import present_path
-    from dagrun.kernel.model.python_plans.plan_text import as_yaml
     from dagrun.kernel.model.reference import path_text
     from dagrun.kernel.model.signature import explain
     from dagrun.kernel.model.toolbox import import_target
     from dagrun.kernel.model.value import describe
     from dagrun.plans.plan_fields import EXPECTED, faults_of
+    from dagrun.plans.plan_text import as_yaml
     from dagrun.plans.yaml_reader import read_yaml
     from dagrun.sources.schema_check import schema_faults
 
 _NAMES = {
     "dagrun.errors": "hint join_lines listing short_repr shorten visible",
     "dagrun.kernel.model.policy": "present_path",
-    "dagrun.kernel.model.python_plans.plan_text": "as_yaml",
+    "dagrun.plans.plan_text": "as_yaml",
     "dagrun.kernel.model.reference": "path_text",
     "dagrun.kernel.model.signature": "explain",
     "dagrun.kernel.model.toolbox": "import_target",

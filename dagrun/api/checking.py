@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, Final, TypeAlias
 
 from dagrun.errors import ContractError, PlanRefused, Problem
+from dagrun.features.python_plans.planned_values import PlannedValue
 from dagrun.kernel.checks.check_context import context_of
 from dagrun.kernel.checks.check_objects import check_deps
 from dagrun.kernel.checks.check_plan import check_plan
@@ -24,7 +25,6 @@ from dagrun.kernel.model.executor import Executor, refusal_by
 from dagrun.kernel.model.plan import Plan
 from dagrun.kernel.model.planner import must_be_planner
 from dagrun.kernel.model.policy import Policy
-from dagrun.kernel.model.python_plans.planned_values import PlannedValue
 from dagrun.kernel.model.redaction.redactor import Hook
 from dagrun.kernel.model.secrets.secret import NO_SECRETS, Secrets, secrets_from
 from dagrun.kernel.model.tool import Tool

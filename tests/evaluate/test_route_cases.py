@@ -17,7 +17,7 @@ from dagrun.evaluate.cases.load_cases import CaseHost
 from dagrun.evaluate.cases.recorded_case import playable_events
 from dagrun.evaluate.learning.learn_routes import learn_routes, planned_run
 from dagrun.evaluate.learning.route_cases import route_case
-from dagrun.kernel.model.python_plans.plan_text import as_yaml
+from dagrun.plans.plan_text import as_yaml
 from dagrun.testing import run_virtual
 from replans import Thinker
 

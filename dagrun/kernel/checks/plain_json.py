@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dagrun.kernel.checks.findings import Findings
-from dagrun.kernel.model.plan import Step
-from dagrun.kernel.model.python_plans.planned_values import PlannedValue
+from dagrun.kernel.model.plan import Planned, Step
 from dagrun.kernel.model.reference import Template, compile_template, path_text
 from dagrun.kernel.model.value import MAX_ARGUMENT_BYTES, MAX_DEPTH, MAX_INT_BITS, Path, describe
 
@@ -210,6 +209,6 @@ def _reason(value: object) -> str:
     reason = "a plan holds JSON and nothing else"
     if isinstance(value, Step):
         return f'{reason} ("${{{value.id}}}" stands for the output of that step; or write plans with tool.step(…))'
-    if isinstance(value, PlannedValue):
+    if isinstance(value, Planned):
         return f"{reason} (dagrun.plan(…) takes steps made with tool.step(…), and writes references for them)"
     return reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -22,7 +23,6 @@ from pydantic_core import PydanticCustomError
 
 from dagrun.errors import class_name, fields_repr, hint, listing, shorten
 from dagrun.kernel.model.condition import Condition
-from dagrun.kernel.model.python_plans.plan_text import plan_as_json, plan_as_python, plan_as_yaml
 from dagrun.kernel.model.reference import ID_PATTERN
 from dagrun.presenters import notebook_bundle
 
@@ -179,6 +179,24 @@ else:
     Steps = Annotated[tuple[Step, ...], Field(strict=False)]
 
 
+class Planned:
+    """Stands in a plan written in Python for the output of a step, or for a part of it.
+
+    `dagrun.features.python_plans` has the values. Their attributes are private, because each name may be a field.
+    """
+
+    __slots__ = ("_root",)
+    _root: Any  # the planned step, or the name of another root of references
+
+    def _value_in(self, output: Any, step: str) -> Any:
+        """Return the value for which it stands, from the *output* of the step with the id *step*.
+
+        Raises:
+            ValueRefused: The output has no such part, or does not fit the type of the tool.
+        """
+        raise NotImplementedError
+
+
 @dataclass(slots=True, eq=False)
 class PlanSource:
     """The origin of a plan: its steps in Python, or a text. It does not count when plans are compared.
@@ -230,11 +248,13 @@ class Plan(BaseModel):
 
     def to_json(self, indent: int | None = 2) -> str:
         """Return the plan as JSON, without fields that have their defaults; `dagrun.read_plan` reads it."""
-        return plan_as_json(self.model_dump(mode="json", by_alias=True, exclude_unset=True), indent)
+        return json.dumps(self._fields(), ensure_ascii=False, indent=indent)
 
     def to_yaml(self) -> str:
         """Return the plan as YAML, without fields that have their defaults; `dagrun.read_plan` reads it from a file."""
-        return plan_as_yaml(self.model_dump(mode="json", by_alias=True, exclude_unset=True))
+        from dagrun.plans.plan_text import as_yaml
+
+        return as_yaml(self._fields())
 
     def to_python(self) -> str:
         """Return Python code that makes the plan, as `dagrun.plan` and `Tool.step` would be used.
@@ -242,4 +262,9 @@ class Plan(BaseModel):
         The code makes a variable `plan`. It expects each tool under its name; a tool whose name is no name in Python is
         expected as ``tools["its.name"]``.
         """
-        return plan_as_python(self.model_dump(mode="json", by_alias=True, exclude_unset=True))
+        from dagrun.plans.plan_text import as_python
+
+        return as_python(self._fields())
+
+    def _fields(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)

@@ -579,6 +579,18 @@ def _adapter_encoder(adapter: TypeAdapter[Any], *, is_plain: bool) -> Callable[[
     return encode_checked
 
 
+def typed_as(what: str, value: Any, as_typed: Callable[[Any], Any]) -> Any:
+    """Return *value* as *as_typed* converts it.
+
+    Raises:
+        ValueRefused: It does not fit; *what* says which value it is.
+    """
+    try:
+        return as_typed(value)
+    except ValidationError as error:
+        raise ValueRefused(f"{what} does not fit its type: {explain(error)}") from error
+
+
 def explain(error: ValidationError, limit: int = 5) -> str:
     """Describe a validation error without the values themselves: they may hold a secret, or be 55 MB long."""
     faults = error.errors(include_url=False, include_input=False)

@@ -14,11 +14,13 @@ from dagrun.errors import ContractError, shorten
 from dagrun.kernel.model.contracts.sharing import Batch, Cache, check_sharing
 from dagrun.kernel.model.effect import Effect
 from dagrun.kernel.model.flow.marks import Marks, checked_mark
-from dagrun.kernel.model.python_plans.planned_values import PlannedValue
-from dagrun.kernel.model.python_plans.step_maker import ElementsMaker, StepMaker, StepOptions
+from dagrun.kernel.model.plan import Planned
 from dagrun.kernel.model.signature import Arguments, Output, arguments_of, output_of, refuse_async, summary_of
 from dagrun.kernel.model.tool_context import ToolContext
 from dagrun.kernel.model.value import MAX_VALUE_BYTES, encode
+
+if TYPE_CHECKING:
+    from dagrun.features.python_plans.step_maker import ElementsMaker, StepMaker, StepOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -171,6 +173,8 @@ class Tool(Generic[P, R_co]):
         Raises:
             ContractError: There is no such option.
         """
+        from dagrun.features.python_plans.step_maker import StepMaker
+
         return StepMaker(self, options)
 
     def each(self, items: Any) -> ElementsMaker[P, R_co]:
@@ -215,7 +219,7 @@ class Tool(Generic[P, R_co]):
 
 def _is_planned(value: object) -> bool:
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
-    return any(isinstance(part, PlannedValue) for part in parts)
+    return any(isinstance(part, Planned) for part in parts)
 
 
 @overload

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
-
-from pydantic import ValidationError
 
 from dagrun.errors import ContractError, FailureCause, Problem, RunFailed, ValueRefused, listing, short_repr, shorten
 from dagrun.kernel.decide.exception_text import is_showable
@@ -19,11 +17,11 @@ from dagrun.kernel.model.contracts.held_objects import HeldObjects, owner_of, ty
 from dagrun.kernel.model.contracts.objects import fits
 from dagrun.kernel.model.critic import Verdict
 from dagrun.kernel.model.outcome import Attempt, Failure, Recovery, State, Status
-from dagrun.kernel.model.python_plans.planned_values import PlannedStep, PlannedValue
+from dagrun.kernel.model.plan import Planned
 from dagrun.kernel.model.question import Asked
 from dagrun.kernel.model.redaction.redactor import Redactor
 from dagrun.kernel.model.reference import Reference, Template
-from dagrun.kernel.model.signature import explain, typed_value
+from dagrun.kernel.model.signature import typed_as, typed_value
 from dagrun.kernel.model.usage import ModelUse
 from dagrun.kernel.model.value import (
     RELEASED,
@@ -280,7 +278,7 @@ class RunResult:
             if not fits(answer, type_):
                 raise ValueRefused(f"the answer of the run is an object of {type_name(type(answer))}")
             return cast(T, answer)
-        return cast(T, _typed("the answer of the run", self.shown_output, lambda value: typed_value(value, type_)))
+        return cast(T, typed_as("the answer of the run", self.shown_output, lambda value: typed_value(value, type_)))
 
     def __getitem__(self, step: T) -> T:
         """Return the output of a step of a plan written in Python, as a value of the type that its tool returns.
@@ -293,7 +291,7 @@ class RunResult:
             ContractError: The step is not in the plan that this run began with.
             ValueRefused: The output does not fit the type, for example when a default is used; or it was released.
         """
-        if not isinstance(step, PlannedValue):
+        if not isinstance(step, Planned):
             raise ContractError("result[…] takes a step made with tool.step(…); for an id: result.steps['id'].output")
         id_ = self._graph.plan.plan._source.ids.get(step._root)
         if id_ is None:
@@ -301,7 +299,7 @@ class RunResult:
         ended = self.steps.latest(id_)
         if ended.stored is None and ended.state is not State.SUCCEEDED:
             raise RunFailed(self.status, f"step {ended.id} has no output: it is {ended.state}: {ended.reason}")
-        return cast(T, _value_of(step, ended))
+        return cast(T, step._value_in(ended.output, ended.id))
 
     def dependencies(self, step: str) -> tuple[str, ...]:
         """Return the ids of the steps that *step* waited for, declared or implied by its references."""
@@ -463,29 +461,6 @@ class RunResult:
             "handoff": self.handoff,
             "steps": {id_: _as_dict(result, shown) for id_, result in self.steps.items()},
         }
-
-
-def _value_of(step: PlannedValue, ended: StepResult) -> Any:
-    """Return the value of a planned step, or of a part of one."""
-    if not isinstance(step, PlannedStep):
-        try:
-            return value_at(ended.output, step._path)
-        except LookupError as error:
-            raise ValueRefused(f"step {ended.id} has no such part: {error}") from None
-    typed: Callable[[Any], Any] = step._tool.output.typed
-    if step._items is None:
-        return _typed(f"the output of step {ended.id}", ended.output, typed)
-    return [
-        None if value is None else _typed(f"element {index} of step {ended.id}", value, typed)
-        for index, value in enumerate(ended.output)
-    ]
-
-
-def _typed(what: str, value: Any, as_typed: Callable[[Any], Any]) -> Any:
-    try:
-        return as_typed(value)
-    except ValidationError as error:
-        raise ValueRefused(f"{what} does not fit its type: {explain(error)}") from error
 
 
 def _failure_of(node: Node) -> Failure | None:

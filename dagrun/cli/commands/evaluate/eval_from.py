@@ -24,7 +24,7 @@ from dagrun.errors import CasesRefused, shorten, visible
 from dagrun.evaluate.cases.evaluation import Evaluation, evaluate
 from dagrun.evaluate.cases.recorded_case import playable_events, recorded_case
 from dagrun.kernel.model.event import RunEnded, RunStarted
-from dagrun.kernel.model.python_plans.plan_text import as_yaml
+from dagrun.plans.plan_text import as_yaml
 
 _OPEN_LEVELS: Final = 3  # the file, its cases, and the fields of each
 _MAX_MISSES: Final = 10

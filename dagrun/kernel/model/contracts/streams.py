@@ -20,7 +20,7 @@ from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
 
 from dagrun.errors import ContractError
-from dagrun.kernel.model.python_plans.planned_values import PlannedValue
+from dagrun.kernel.model.plan import Planned
 
 T = TypeVar("T")
 
@@ -68,8 +68,7 @@ def as_stream(values: Sequence[T]) -> AsyncIterator[T]:
         >>> anyio.run(total, dagrun.as_stream([1.0, 2.0]))
         3.0
     """
-    is_planned = isinstance(values, PlannedValue)
-    return cast(AsyncIterator[T], values) if is_planned else ListStream(values)
+    return cast(AsyncIterator[T], values) if isinstance(values, Planned) else ListStream(values)
 
 
 def element_type(hint: Any) -> Any:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias, TypeVar, overload
 from weakref import WeakValueDictionary
 
-from dagrun.errors import ContractError
+from dagrun.errors import ContractError, ValueRefused
 from dagrun.kernel.model.condition import Condition, Op
 from dagrun.kernel.model.contracts.schema_types import look_up
+from dagrun.kernel.model.plan import Planned
 from dagrun.kernel.model.reference import Reference, parse_path, path_text
-from dagrun.kernel.model.value import Path
+from dagrun.kernel.model.signature import typed_as
+from dagrun.kernel.model.value import Path, value_at
 
 T = TypeVar("T")
 Naming: TypeAlias = Callable[["PlannedValue"], Reference]
@@ -29,7 +31,7 @@ _PARTS: Final = r"((?:\.[A-Za-z0-9_-]+|\[[0-9]+\]|\[\"(?:[^\"\\]|\\.)*\"\])*)"
 _MARK: Final = re.compile(r"\$\{[^{}#]*#" + _NONCE + r":([a-z0-9]+)" + _PARTS + r"\}")
 
 
-class PlannedValue:
+class PlannedValue(Planned):
     """A part of an output, of an input or of an element, in a plan that is being written.
 
     ``value["rows"][0]`` and ``value.rows`` are parts of it; comparisons of it are conditions for ``when`` and
@@ -37,7 +39,9 @@ class PlannedValue:
     that of a field.
     """
 
-    __slots__ = ("__weakref__", "_path", "_root", "_schema")
+    __slots__ = ("__weakref__", "_path", "_schema")
+
+    _root: PlannedStep | str
 
     def __init__(self, root: PlannedStep | str, path: Path, schema: Mapping[str, Any]) -> None:
         self._root = root
@@ -76,6 +80,12 @@ class PlannedValue:
 
     def __str__(self) -> str:
         return format(self)
+
+    def _value_in(self, output: Any, step: str) -> Any:
+        try:
+            return value_at(output, self._path)
+        except LookupError as error:
+            raise ValueRefused(f"step {step} has no such part: {error}") from None
 
     # What cannot be known before the run --------------------------------------------------------------------------
 
@@ -137,6 +147,15 @@ class PlannedStep(PlannedValue):
     @property
     def _given_id(self) -> str | None:
         return self._options.get("id")
+
+    def _value_in(self, output: Any, step: str) -> Any:
+        typed: Callable[[Any], Any] = self._tool.output.typed
+        if self._items is None:
+            return typed_as(f"the output of step {step}", output, typed)
+        return [
+            None if value is None else typed_as(f"element {index} of step {step}", value, typed)
+            for index, value in enumerate(output)
+        ]
 
     def __repr__(self) -> str:
         return f"<step {self._given_id or self._tool.name} of a plan>"

@@ -1,4 +1,4 @@
-"""Plans as text: JSON, YAML, and the Python that would make them."""
+"""Plans written as text: as YAML, and as the Python that would make them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,6 @@ _NO_LINE: Final = 10_000  # columns of what takes several lines
 _WIDTH: Final = 100  # columns of a call before it is broken into lines
 _LIKE_A_NUMBER: Final = re.compile(r"-?[0-9][0-9.eE+-]*")  # in the YAML that we read; 1e5 is a text in YAML 1.1
 _NAMES_OF_CODE: Final = frozenset(("dagrun", "plan", "tools"))
-
-
-def plan_as_json(plan: Mapping[str, Any], indent: int | None) -> str:
-    """Write the fields of a plan as JSON."""
-    return json.dumps(plan, ensure_ascii=False, indent=indent)
-
-
-def plan_as_yaml(plan: Mapping[str, Any]) -> str:
-    """Write the fields of a plan as YAML, in their order."""
-    return as_yaml(dict(plan))
 
 
 def as_yaml(value: Any, *, open_levels: int | None = None) -> str:
@@ -68,7 +58,7 @@ def _lay_out(node: Any, depth: int, open_levels: int) -> int:
     return columns if node.flow_style else _NO_LINE
 
 
-def plan_as_python(plan: Mapping[str, Any]) -> str:
+def as_python(plan: Mapping[str, Any]) -> str:
     """Write the fields of a plan as Python code that makes it."""
     steps: Sequence[Mapping[str, Any]] = plan["steps"]
     printer = _Printer(steps)

@@ -4,6 +4,6 @@ In: calls such as ``busiest.step(cities={"Austin": austin})``. Out: a `Plan`, th
 
 `planned_values.py` has the values that stand for outputs that do not exist yet: steps, parts of them, inputs, elements,
 and comparisons of them. `step_maker.py` makes steps from a tool, their arguments and options. `collect.py` makes a plan
-of the steps that an output needs; open it first. `plan_text.py` writes a plan as Python again. Nothing in this package
-calls a tool or checks a plan: `dagrun.check` does.
+of the steps that an output needs; open it first. `dagrun/plans/plan_text.py` writes a plan as Python again. Nothing in
+this package calls a tool or checks a plan: `dagrun.check` does.
 """
