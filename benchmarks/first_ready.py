@@ -8,9 +8,9 @@ from heapq import heappush
 from itertools import count
 from typing import Any
 
-from dagrun.kernel.graph import build as limits
-from dagrun.kernel.graph.frontier import Frontier
+from dagrun.kernel.graph import live_graph as limits
 from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.step_order import Frontier
 
 
 class FirstReady(Frontier):

@@ -39,9 +39,8 @@ import dagrun
 import environment
 from dagrun import Add, CheckedPlan, Drop, Event, Patch, Replace, Rewire, State, Step, tool
 from dagrun.events import AttemptEnded, AttemptStarted, RunStarted, Spliced
-from dagrun.kernel.graph.build import make_frontier
 from dagrun.kernel.graph.changes import apply
-from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.live_graph import LiveGraph, make_frontier
 from dagrun.kernel.graph.patches.check_patch import Splicer
 from dagrun.kernel.model.outcome import Decision, Outcome, Recovery
 from shapes import SHAPES

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from dagrun.journal.private_folders import is_private_folder
     from dagrun.journal.sqlite.journal import SQLiteJournal
     from dagrun.kernel.checks.checked_plan import CheckedPlan
-    from dagrun.kernel.graph.budget import Budget
+    from dagrun.kernel.graph.ledger import Budget
     from dagrun.kernel.graph.plan_history import PlanDiff, PlanHistory, Revision
     from dagrun.kernel.model.condition import Condition
     from dagrun.kernel.model.contracts.deps import dep
@@ -127,7 +127,7 @@ _NAMES = {
     "dagrun.model_tools.agent_tool": "agent_tool",
     "dagrun.model_tools.llm_tool": "llm_tool",
     "dagrun.executors.ray.executor": "RayExecutor",
-    "dagrun.kernel.graph.budget": "Budget",
+    "dagrun.kernel.graph.ledger": "Budget",
     "dagrun.kernel.checks.checked_plan": "CheckedPlan",
     "dagrun.advice.tool_advice": "check_tools",
     "dagrun.kernel.graph.plan_history": "PlanDiff PlanHistory Revision",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dagrun.journal.hash_chain import verify
     from dagrun.journal.queue import QueuedRun
     from dagrun.kernel.checks.tool_contracts import contract_of, recorded_toolbox
-    from dagrun.kernel.decide.run_status import NO_APPROVER, NO_PLAN_NOR_PLANNER, NO_PLANNER
+    from dagrun.kernel.decide.recovery import NO_APPROVER, NO_PLAN_NOR_PLANNER, NO_PLANNER
     from dagrun.kernel.graph.figures import critical_path
     from dagrun.kernel.graph.live_graph import LiveGraph
     from dagrun.kernel.graph.node import Node
@@ -54,7 +54,7 @@ _NAMES = {
     "dagrun.journal.hash_chain": "verify",
     "dagrun.journal.queue": "QueuedRun",
     "dagrun.kernel.checks.tool_contracts": "contract_of recorded_toolbox",
-    "dagrun.kernel.decide.run_status": "NO_APPROVER NO_PLANNER NO_PLAN_NOR_PLANNER",
+    "dagrun.kernel.decide.recovery": "NO_APPROVER NO_PLANNER NO_PLAN_NOR_PLANNER",
     "dagrun.kernel.graph.figures": "critical_path",
     "dagrun.kernel.graph.live_graph": "LiveGraph",
     "dagrun.kernel.graph.node": "Node",

@@ -34,9 +34,9 @@ from dagrun.errors import ContractError, PlanRefused, ValueRefused, ValueTooLarg
 from dagrun.executors.executors import Executors
 from dagrun.kernel.checks.checked_plan import CheckedPlan
 from dagrun.kernel.decide.durations import Durations
-from dagrun.kernel.decide.interrupts import interrupt_in
-from dagrun.kernel.graph.budget import Budget
-from dagrun.kernel.graph.caps import Cap
+from dagrun.kernel.decide.exception_text import interrupt_in
+from dagrun.kernel.graph.ledger import Budget
+from dagrun.kernel.graph.node import Cap
 from dagrun.kernel.model.event import Opening
 from dagrun.kernel.model.executor import Executor
 from dagrun.kernel.model.journal import Journal, RunLog

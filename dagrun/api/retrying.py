@@ -18,11 +18,11 @@ from dagrun.errors import CannotResume, JournalFailed
 from dagrun.kernel.checks.check_plan import check_plan
 from dagrun.kernel.checks.checked_plan import CheckedPlan
 from dagrun.kernel.checks.waves import in_waves
+from dagrun.kernel.graph.fold import doubtful
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.mapped_steps import EACH, needed, source_of
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.graph.patches.guards import guards_to_keep
-from dagrun.kernel.graph.reopen import doubtful
 from dagrun.kernel.model.contracts.deps import deps_from
 from dagrun.kernel.model.event import DraftEnded, Spliced
 from dagrun.kernel.model.executor import Executor

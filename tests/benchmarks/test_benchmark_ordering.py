@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import ordering
-from dagrun.kernel.graph import build as limits
-from dagrun.kernel.graph.frontier import Frontier
+from dagrun.kernel.graph import live_graph as limits
+from dagrun.kernel.graph.step_order import Frontier
 from dagrun.testing import run_virtual
 from first_ready import FirstReady, first_ready
 from graphs import makespan_bounds

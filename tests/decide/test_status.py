@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dagrun import State, Status
-from dagrun.kernel.decide.run_status import NO_APPROVER, Ended, Tally, is_bad, status_of
+from dagrun.kernel.decide.recovery import NO_APPROVER, Ended, Tally, is_bad, status_of
 
 
 def _ended(state: State, reason: str = "why", *, tolerated: bool = False, optional: bool = False) -> Ended:

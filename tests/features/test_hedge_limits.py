@@ -10,9 +10,9 @@ import pytest
 import dagrun
 from dagrun import Budget, Engine, Plan, Policy, PoolLimits, Status, Step
 from dagrun.events import CeilingNear, Hedged
-from dagrun.kernel.graph.build import build
-from dagrun.kernel.graph.caps import Cap
-from dagrun.kernel.graph.longest_paths import Expected
+from dagrun.kernel.graph.live_graph import build
+from dagrun.kernel.graph.node import Cap
+from dagrun.kernel.graph.step_order import Expected
 from hedge_tools import HEDGED, PATIENCE, Act, Alive, Looker, kept, known, nap, play, started, step
 from small_tools import near
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dagrun import Event, Plan, Policy, State, Step, Toolbox
 from dagrun.events import DraftStarted, Gap, GoalChanged, Progress
 from dagrun.kernel.checks.check_plan import check_plan
-from dagrun.kernel.graph.build import build
 from dagrun.kernel.graph.changes import CHANGES
-from dagrun.kernel.graph.longest_paths import Expected
+from dagrun.kernel.graph.live_graph import build
+from dagrun.kernel.graph.step_order import Expected
 from dagrun.kernel.model.tool import make_tool
 from played import Played
 

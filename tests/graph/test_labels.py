@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagrun.kernel.graph.order_labels import Cycle, Labels
+from dagrun.kernel.graph.step_order import Cycle, Labels
 
 Edge = tuple[str, str]
 

@@ -23,10 +23,10 @@ from dagrun.events import (
     StepSettled,
 )
 from dagrun.kernel.checks.check_plan import check_plan
-from dagrun.kernel.graph.build import build
 from dagrun.kernel.graph.changes import CHANGES, OTHER_TRANSITIONS, STEP_TRANSITIONS, apply_recorded, attempt_ended
 from dagrun.kernel.graph.fold import fold
-from dagrun.kernel.graph.longest_paths import Expected
+from dagrun.kernel.graph.live_graph import build
+from dagrun.kernel.graph.step_order import Expected
 from dagrun.kernel.model.outcome import SETTLED, Decision, Outcome, Recovery
 from dagrun.kernel.model.tool import make_tool
 from played import Played

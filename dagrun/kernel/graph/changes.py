@@ -48,9 +48,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from dagrun.kernel.graph.caps import Cap
 from dagrun.kernel.graph.live_graph import OF_ANOTHER, PAUSE, REPLAN, LiveGraph, freeze, mark_approved, thaw
-from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.node import Cap, Node
 from dagrun.kernel.graph.output_eviction import keep_for_reopened, release_outputs
 from dagrun.kernel.graph.plan_history import PastReplan
 from dagrun.kernel.model.contracts.held_objects import NOT_RECORDED

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dagrun.kernel.graph.live_graph import LiveGraph
-from dagrun.kernel.graph.longest_paths import remaining_paths, topological_order
 from dagrun.kernel.graph.mapped_steps import followers_of
 from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.step_order import remaining_paths, topological_order
 from dagrun.kernel.model.outcome import PROCEED, Recovery, State
 from dagrun.kernel.model.usage import ModelUse
 

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
 from dagrun.kernel.checks.checked_plan import CheckedStep
-from dagrun.kernel.graph.frontier import Frontier
 from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.step_order import Frontier
 from dagrun.kernel.model.outcome import SETTLED, State
 from dagrun.kernel.model.reference import Reference
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dagrun.errors import OverCeiling, shorten
-from dagrun.kernel.graph.budget import Budget
-from dagrun.kernel.graph.ledger import Ledger, ModelCall, Reservation
+from dagrun.kernel.graph.ledger import Budget, Ledger, ModelCall, Reservation
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.usage import Charge, ModelUse
 from dagrun.kernel.runtime.run_callbacks import RunCallbacks

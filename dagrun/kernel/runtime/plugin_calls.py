@@ -13,8 +13,16 @@ import anyio
 from anyio.abc import TaskGroup
 
 from dagrun.errors import DagrunError, ModelError, PlanRefused, shorten
-from dagrun.kernel.decide.exception_text import Redact, in_words, name_of, place_in_words, text_of, with_error
-from dagrun.kernel.decide.interrupts import HostInterrupted, interrupt_in
+from dagrun.kernel.decide.exception_text import (
+    HostInterrupted,
+    Redact,
+    in_words,
+    interrupt_in,
+    name_of,
+    place_in_words,
+    text_of,
+    with_error,
+)
 from dagrun.kernel.model.executor import StillRunning
 from dagrun.kernel.model.outcome import ErrorKind, Failure
 from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR, REDACTOR

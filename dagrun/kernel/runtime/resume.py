@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from anyio.abc import TaskGroup
 
-from dagrun.kernel.decide.run_status import NO_PLAN_NOR_PLANNER, NO_PLANNER
+from dagrun.kernel.decide.recovery import NO_PLAN_NOR_PLANNER, NO_PLANNER
 from dagrun.kernel.graph.changes import GOAL
+from dagrun.kernel.graph.fold import lost, restore
 from dagrun.kernel.graph.live_graph import PAUSE, REPLAN
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.graph.output_eviction import drop_values
-from dagrun.kernel.graph.reopen import lost, restore
 from dagrun.kernel.model.outcome import Recovery, State, Status, TriggerKind
 from dagrun.kernel.model.question import Asked, Question
 from dagrun.kernel.model.value import Unavailable, is_lost_object

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from anyio.abc import TaskGroup
 
 from dagrun.errors import JournalError
+from dagrun.kernel.graph.fold import in_doubt
 from dagrun.kernel.graph.node import Node
-from dagrun.kernel.graph.reopen import in_doubt
 from dagrun.kernel.model.event import Event, RunResumed, RunStarted
 from dagrun.kernel.model.outcome import Status
 from dagrun.kernel.model.question import ControlMessage

@@ -11,11 +11,10 @@ from typing import Final
 
 from dagrun.kernel.checks.checked_plan import CheckedPlan
 from dagrun.kernel.decide.durations import Durations
-from dagrun.kernel.graph.budget import Budget
-from dagrun.kernel.graph.build import build
-from dagrun.kernel.graph.caps import Cap
-from dagrun.kernel.graph.live_graph import LiveGraph
-from dagrun.kernel.graph.longest_paths import Expected
+from dagrun.kernel.graph.ledger import Budget
+from dagrun.kernel.graph.live_graph import LiveGraph, build
+from dagrun.kernel.graph.node import Cap
+from dagrun.kernel.graph.step_order import Expected
 from dagrun.kernel.model.event import Event, Opening
 from dagrun.kernel.model.executor import Executor
 from dagrun.kernel.model.journal import RunLog

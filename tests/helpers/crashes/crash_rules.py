@@ -28,9 +28,8 @@ from dagrun.events import (
     StepSettled,
 )
 from dagrun.kernel.checks.tool_contracts import check_recorded_plan, recorded_toolbox
-from dagrun.kernel.graph.build import make_frontier
 from dagrun.kernel.graph.fold import fold, state_hash
-from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.live_graph import LiveGraph, make_frontier
 from dagrun.kernel.model.codec.event_codec import decode_event, encode_event
 from dagrun.kernel.model.event import Opening
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from dagrun import Question, Run, State, Status
 from dagrun.kernel.decide.questions import Questions
+from dagrun.kernel.graph.fold import restore
 from dagrun.kernel.graph.ledger import Ledger
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
-from dagrun.kernel.graph.reopen import restore
 from dagrun.kernel.model.outcome import Failure, Outcome
 from dagrun.kernel.model.toolbox import AnyTool
 from dagrun.kernel.runtime.live_attempt import LiveAttempt, interrupted_outcome

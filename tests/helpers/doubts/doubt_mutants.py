@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from dagrun import Answer, Effect, Question, State, Status
 from dagrun.events import StepSettled
-from dagrun.kernel.decide import classify, recovery, run_status
-from dagrun.kernel.graph import changes, reopen
+from dagrun.kernel.decide import classify, recovery
+from dagrun.kernel.graph import changes, fold
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
-from dagrun.kernel.graph.patches import rules
+from dagrun.kernel.graph.patches import edits
 from dagrun.kernel.model.outcome import Decision, Failure, Outcome
 from dagrun.kernel.runtime import live_attempt as slots
 from dagrun.kernel.runtime.people.human_input import Replies
@@ -21,7 +21,7 @@ from mutants import retries_in_doubt
 from splice_mutants import nothing
 from turn_mutants import ToleratesDoubts
 
-_classify, _status_of, _settled_state = classify.classify, run_status.status_of, recovery.settled_state
+_classify, _status_of, _settled_state = classify.classify, recovery.status_of, recovery.settled_state
 _interrupted_outcome = slots.interrupted_outcome
 
 
@@ -40,7 +40,7 @@ def stopped_is_stopped(effect: Effect, asked: State, *, is_known: bool, still_ru
     return asked
 
 
-def stop_outranks(tally: run_status.Tally, stopped: tuple[Status, str] | None = None) -> tuple[Status, str]:
+def stop_outranks(tally: recovery.Tally, stopped: tuple[Status, str] | None = None) -> tuple[Status, str]:
     """A run that was cancelled is cancelled, whatever its steps may have done."""
     return stopped or _status_of(tally)
 
@@ -111,12 +111,12 @@ DOUBT_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "a default hides a doubt": {recovery._is_in_doubt: no_doubt},
     "a later attempt settles a doubt": {recovery.settled_state: last_counts},
     "a stopped call has had no effect": {recovery.state_after_stop: stopped_is_stopped},
-    "a cancelled run is in no doubt": {run_status.status_of: stop_outranks},
-    "another call may follow one in doubt": {rules.check_frozen_call: nothing, reopen._has_repeated: any_substitute},
-    "a substitute that has not returned settles a doubt": {reopen._has_returned: all_is_well},
-    "any substitute settles a doubt": {reopen._has_repeated: any_substitute},
-    "a run has no doubts": {reopen.doubtful: none_left},
-    "a retry forgets what has left the plan": {reopen.doubtful: in_the_plan},
+    "a cancelled run is in no doubt": {recovery.status_of: stop_outranks},
+    "another call may follow one in doubt": {edits.check_frozen_call: nothing, fold._has_repeated: any_substitute},
+    "a substitute that has not returned settles a doubt": {fold._has_returned: all_is_well},
+    "any substitute settles a doubt": {fold._has_repeated: any_substitute},
+    "a run has no doubts": {fold.doubtful: none_left},
+    "a retry forgets what has left the plan": {fold.doubtful: in_the_plan},
     "a call in doubt is repeated": {recovery.decide: retries_in_doubt},
     "every failure is vouched for": {classify.classify: vouches},
     "a fallback follows a call in doubt": {recovery.surely_nothing_happened: vouched_for},

@@ -15,9 +15,9 @@ from acts import STAGE, TOOLS, Stage
 from dagrun import Add, Asked, Brief, Drop, Engine, Event, Patch, Question, Run, RunResult, Step
 from dagrun.errors import ContractError, ModelError, SpliceRefused
 from dagrun.events import PlannerCalled, Progress
-from dagrun.kernel.graph.frontier import Frontier
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.step_order import Frontier
 from dagrun.testing import run_virtual
 from draft_cases import DraftCase, repair_of, steps_of
 from draft_rules import RETRY_AFTER, Said, broken_rules, counted, differences, folded, open_requests

@@ -15,10 +15,10 @@ from dagrun.kernel.checks import check_context, check_step, checked_plan
 from dagrun.kernel.checks.check_context import CheckContext, ToolFacts
 from dagrun.kernel.checks.checked_plan import Ask, CheckedStep
 from dagrun.kernel.decide import questions, replanning
-from dagrun.kernel.graph import build, fold
+from dagrun.kernel.graph import fold, live_graph
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
-from dagrun.kernel.graph.patches import apply_patch, guards, rules
+from dagrun.kernel.graph.patches import apply_patch, edits, guards
 from dagrun.kernel.graph.patches.apply_patch import CheckedPatch
 from dagrun.kernel.graph.patches.check_patch import Splicer
 from dagrun.kernel.model.contracts.received import ReceivedArguments
@@ -32,7 +32,7 @@ from splice_mutants import nothing
 # As they are; while a mutant is in place, its name leads to the mutant.
 _asks_of, _facts = checked_plan.asks_of, check_context._facts
 _define, _fold = apply_patch._define, fold._fold
-_make_frontier, _why_agree = build.make_frontier, replanning.why_agree
+_make_frontier, _why_agree = live_graph.make_frontier, replanning.why_agree
 _reasons_before_call, _reasons_to_ask = questions.reasons_before_call, questions.reasons_to_ask
 
 # What a patch takes away ----------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ GUARD_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "what a patch takes away is not looked at": {guards.removed_approvals: no_loss},
     "a dropped call can be added again": {guards._models: only_itself},
     "what stood before a call is not looked at": {guards.before: nothing_before},
-    "a doubt is talked away": {guards._is_unsure: never_unsure, rules.check_loosening: nothing},
+    "a doubt is talked away": {guards._is_unsure: never_unsure, edits.check_loosening: nothing},
     "a pause that was denied counts as over": {guards._has_passed: always_passed},
     "elements of a list are not asked about": {questions.reasons_before_call: notes_of_the_step},
     "a fallback needs nobody": {questions.reasons_before_call: first_tool_only},
@@ -230,7 +230,7 @@ GUARD_MUTANTS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "what a person has agreed to may change": {guards._marks: notes_alone},
     "a pause holds nothing that comes after the no": {LiveGraph: OpensLater},
     "a planner's answer ends a pause": {Record: Interrupted},
-    "a step leaves the pool of its tool": {build.make_frontier: caps_of_the_step},
+    "a step leaves the pool of its tool": {live_graph.make_frontier: caps_of_the_step},
     "a step leaves the process of its tool": {check_step._check_executor: any_executor},
     "every tool may be called": {check_context._facts: everything_is_allowed},
 }

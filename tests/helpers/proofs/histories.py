@@ -21,9 +21,9 @@ from dagrun.events import (
     StepSettled,
 )
 from dagrun.kernel.graph.changes import apply
-from dagrun.kernel.graph.frontier import Frontier
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.step_order import Frontier
 from dagrun.kernel.model.outcome import ErrorKind
 from dagrun.kernel.model.value import decode
 from watched import WatchedGraph

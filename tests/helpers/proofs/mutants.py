@@ -9,11 +9,10 @@ from typing import Any, Final, Self
 from dagrun import Event, State
 from dagrun.events import AttemptStarted
 from dagrun.kernel.decide.recovery import Situation, decide
-from dagrun.kernel.graph.caps import Cap
 from dagrun.kernel.graph.changes import apply
-from dagrun.kernel.graph.frontier import Frontier
 from dagrun.kernel.graph.live_graph import LiveGraph
-from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.node import Cap, Node
+from dagrun.kernel.graph.step_order import Frontier
 from dagrun.kernel.model.outcome import Decision, ErrorKind, Outcome, Recovery
 from dagrun.kernel.runtime.deadlines import Timers
 from dagrun.kernel.runtime.live_attempt import LiveAttempt

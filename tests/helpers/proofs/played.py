@@ -25,9 +25,8 @@ from dagrun import (
 )
 from dagrun.events import AttemptEnded, AttemptStarted, RunEnded, RunStarted, Spliced, StepExpanded
 from dagrun.kernel.checks.check_plan import check_plan
-from dagrun.kernel.graph.build import make_frontier
 from dagrun.kernel.graph.changes import apply
-from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.live_graph import LiveGraph, make_frontier
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.graph.patches.apply_patch import CheckedPatch
 from dagrun.kernel.graph.patches.check_patch import Origin, Splicer

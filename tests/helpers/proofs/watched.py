@@ -17,12 +17,11 @@ from dagrun.events import (
     ReplanStarted,
     Spliced,
 )
-from dagrun.kernel.graph.caps import Cap
 from dagrun.kernel.graph.changes import apply
-from dagrun.kernel.graph.frontier import Frontier
 from dagrun.kernel.graph.live_graph import LiveGraph
-from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.node import Cap, Node
 from dagrun.kernel.graph.patches.check_patch import Splicer
+from dagrun.kernel.graph.step_order import Frontier
 from dagrun.kernel.model.value import decode
 from random_cases import Definition
 from rules import may_happen, miscounted

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dagrun.kernel.graph.budget import Claim, Kind
-from dagrun.kernel.graph.ledger import Ledger, Reservation
+from dagrun.kernel.graph.ledger import Claim, Kind, Ledger, Reservation
 from dagrun.kernel.model.toolbox import AnyTool
 
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from dagrun import State
 from dagrun.features.hedging import Hedges, HedgeShare, Rest, is_waited_for, longest_rests
-from dagrun.kernel.graph.frontier import Frontier
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.step_order import Frontier
 from dagrun.kernel.model.outcome import Outcome
 from dagrun.kernel.runtime.live_attempt import HedgedCall, LiveAttempt
 from dagrun.kernel.runtime.run_callbacks import RunCallbacks

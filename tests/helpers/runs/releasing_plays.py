@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dagrun import Step, Toolbox, Trigger, TriggerKind
-from dagrun.kernel.graph.build import make_frontier
 from dagrun.kernel.graph.fold import fold
-from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.live_graph import LiveGraph, make_frontier
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model.tool import make_tool
 from dagrun.kernel.model.value import RELEASED

@@ -12,17 +12,16 @@ from dagrun.events import GoalChanged
 from dagrun.kernel.decide import replanning as governor
 from dagrun.kernel.decide.questions import Questions
 from dagrun.kernel.graph.changes import apply
-from dagrun.kernel.graph.frontier import Frontier
 from dagrun.kernel.graph.ledger import Ledger
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
-from dagrun.kernel.graph.order_labels import Cycle, Labels
 from dagrun.kernel.graph.patches import apply_patch as precedence
 from dagrun.kernel.graph.patches import apply_patch as splicing
 from dagrun.kernel.graph.patches import check_patch as patch
-from dagrun.kernel.graph.patches import rules as patch_rules
+from dagrun.kernel.graph.patches import edits as patch_rules
 from dagrun.kernel.graph.patches.apply_patch import CheckedPatch
 from dagrun.kernel.graph.patches.check_patch import Splicer
+from dagrun.kernel.graph.step_order import Cycle, Frontier, Labels
 from dagrun.kernel.model import patch as rename
 from dagrun.kernel.model.outcome import Outcome
 from dagrun.kernel.runtime.live_attempt import LiveAttempt

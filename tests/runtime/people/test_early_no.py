@@ -14,8 +14,8 @@ from dagrun import Applied, MemoryJournal, Plan, Policy, QuestionRule, RunResult
 from dagrun.errors import ContractError
 from dagrun.events import RunResumed, RunStarted
 from dagrun.kernel.graph.changes import apply
-from dagrun.kernel.graph.frontier import Frontier
 from dagrun.kernel.graph.live_graph import LiveGraph
+from dagrun.kernel.graph.step_order import Frontier
 from dagrun.kernel.model.tool import make_tool
 from dagrun.kernel.model.toolbox import AnyTool
 from keeping import Keeping

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.kernel.checks.checked_plan import CheckedStep
 from dagrun.kernel.graph.live_graph import LiveGraph, freeze, mark_approved
-from dagrun.kernel.graph.longest_paths import Expected
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.graph.output_eviction import evict_after_splice
 from dagrun.kernel.graph.patches.edits import AnyEdit
 from dagrun.kernel.graph.plan_history import Revision
+from dagrun.kernel.graph.step_order import Expected
 from dagrun.kernel.model.event import GoalChanged, Spliced, StepSettled
 from dagrun.kernel.model.outcome import State
 from dagrun.kernel.model.patch import Consequence

@@ -18,20 +18,29 @@ from dagrun.kernel.checks.reference_sources import ReferenceSources
 from dagrun.kernel.graph.live_graph import OF_ANOTHER, LiveGraph
 from dagrun.kernel.graph.mapped_steps import goes_through, needed_source
 from dagrun.kernel.graph.node import Node
-from dagrun.kernel.graph.order_labels import Cycle, Labels
-from dagrun.kernel.graph.patches import rules
 from dagrun.kernel.graph.patches.apply_patch import CheckedPatch
 from dagrun.kernel.graph.patches.edits import (
     Definitions,
     Edits,
     KnownIds,
     ProblemPositions,
+    as_element,
+    behind_its_wave,
+    check_ceilings,
+    check_frozen_call,
+    check_new_ids,
     check_released_answer,
     check_released_sources,
+    check_staleness,
+    ending_parts,
     is_over,
+    is_whole_patch_fine,
+    running_parts,
     waiting_after,
+    without_list,
 )
 from dagrun.kernel.graph.patches.guards import PlanAfter, missing_approvals, removed_approvals
+from dagrun.kernel.graph.step_order import Cycle, Labels
 from dagrun.kernel.model.outcome import State
 from dagrun.kernel.model.patch import Consequence, Patch, rename_in_output, rename_in_step
 from dagrun.kernel.model.plan import Step
@@ -139,24 +148,24 @@ class _PatchValidation:
         self._needs: dict[str, tuple[str, ...]] = {}  # the dependencies of each step that is added or changed
 
     def run(self) -> CheckedPatch | None:
-        if not rules.is_whole_patch_fine(self.graph, self.patch, self.findings):
+        if not is_whole_patch_fine(self.graph, self.patch, self.findings):
             return None
         is_from_planner = self.origin == "planner"
         self.edits = Edits(self.graph, self.patch, self.findings, is_from_planner=is_from_planner, known=self.known)
-        rules.check_new_ids(self.splicer.folded, self.edits.new, self.findings)
+        check_new_ids(self.splicer.folded, self.edits.new, self.findings)
         # In the order of problems, a new step stands before the steps that wait for it.
         own = {id_: self.places.behind(edit, ".step") for id_, (edit, _) in self.edits.new.items()}
         self._change_dependents()
         scope = self._scope()
         steps = self._check_steps(scope, own)
         carried = self._changed.keys() - self.edits.rewired.keys()
-        rules.check_staleness(self.graph, self.patch, self._needs, carried, self.findings)
+        check_staleness(self.graph, self.patch, self._needs, carried, self.findings)
         self._check_left_behind()
         labels = self._place()
         output = self._check_output(scope)
         after = PlanAfter(self.graph, steps, self.edits.substitutes, frozenset(self.edits.leaving), self.edits.elements)
         check_released_answer(self.graph, self.edits, steps, self._answer(output), self.findings)
-        rules.check_ceilings(self.graph, self.edits.new, self.findings)
+        check_ceilings(self.graph, self.edits.new, self.findings)
         flow = self._check_flow(steps, labels, own) if self.graph.plan.policy.flow is not None else None
         freeze = self._check_freeze(after, own) if self.graph.plan.policy.freeze_plan else None
         if self.findings.has_errors:
@@ -278,13 +287,13 @@ class _PatchValidation:
             if checked is not None:
                 steps[id_] = checked
                 if id_ in replaced:
-                    rules.check_frozen_call(checked, replaced[id_], own[id_], self.findings)
+                    check_frozen_call(checked, replaced[id_], own[id_], self.findings)
         for id_, (place, step) in self._changed.items():
             node = self.graph.nodes[id_]
             checked = self._check_step(scope, place, step, node if node.parent is not None else None, node.plan)
             if checked is not None:
                 steps[id_] = checked
-                rules.check_frozen_call(checked, node, place, self.findings)
+                check_frozen_call(checked, node, place, self.findings)
         return steps
 
     def _check_step(
@@ -299,16 +308,16 @@ class _PatchValidation:
             element: The element of a for_each that it replaces or is; `None` if there is none.
             old: Its old definition, if it keeps its id.
         """
-        seen = rules.as_element(step, place, self.findings) if element is not None else step
+        seen = as_element(step, place, self.findings) if element is not None else step
         checked, waits_for = check_step(scope, place, seen)
         self._needs[step.id] = waits_for
         if checked is None:
             return None
         if element is not None:
-            checked = rules.without_list(checked, step)
+            checked = without_list(checked, step)
             self._check_source(checked, element, place)
         if old is not None:
-            checked = rules.behind_its_wave(checked, old, self.edits.substitutes, self.edits.dropped)
+            checked = behind_its_wave(checked, old, self.edits.substitutes, self.edits.dropped)
             self._needs[step.id] = checked.depends_on
         check_released_sources(self.graph, checked, place, self.findings)
         self._check_dependencies(checked, place, frozenset(old.depends_on) if old is not None else frozenset())
@@ -404,8 +413,8 @@ class _PatchValidation:
             dropped=tuple(edits.dropped),
             replaced=dict(edits.substitutes),
             rewired=tuple(self._changed),
-            cancelled=tuple(part.id for node in leaving for part in rules.running_parts(node)),
-            superseded=tuple(part.id for node in leaving for part in rules.ending_parts(node)),
+            cancelled=tuple(part.id for node in leaving for part in running_parts(node)),
+            superseded=tuple(part.id for node in leaving for part in ending_parts(node)),
             unblocked=tuple(id_ for id_ in self._changed if self._will_be_free(nodes[id_], steps[id_])),
             reused=tuple(need for need in used if nodes[need].state is _SUCCEEDED),
             fallen=tuple(edits.fallen),

@@ -16,8 +16,7 @@ from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 from dagrun.errors import AnswerRefused, QuestionNotFound, shorten
 from dagrun.kernel.checks.checked_plan import Ask
 from dagrun.kernel.decide.questions import Questions, fault_of, kept, may_help, reasons_to_ask, refuse_batch
-from dagrun.kernel.decide.recovery import surely_nothing_happened
-from dagrun.kernel.decide.run_status import NO_APPROVER
+from dagrun.kernel.decide.recovery import NO_APPROVER, surely_nothing_happened
 from dagrun.kernel.graph.live_graph import PAUSE
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model.contracts.received import ReceivedArguments

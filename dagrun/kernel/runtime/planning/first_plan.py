@@ -14,8 +14,8 @@ from dagrun.errors import Problem, shorten
 from dagrun.kernel.checks.check_plan import find_problems
 from dagrun.kernel.checks.findings import Findings
 from dagrun.kernel.checks.plain_json import compile_value
+from dagrun.kernel.decide.recovery import ONLY_ITS_PLAN
 from dagrun.kernel.decide.replanning import has_effects, lines_of, why_agree
-from dagrun.kernel.decide.run_status import ONLY_ITS_PLAN
 from dagrun.kernel.graph.changes import GOAL
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.patches.apply_patch import CheckedPatch

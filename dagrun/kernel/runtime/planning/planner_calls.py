@@ -16,8 +16,7 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from dagrun.errors import CannotPlan, ModelError, NoRoute, OverCeiling, PlanRefused, Problem, first_lines, shorten
-from dagrun.kernel.decide.recovery import retry_delay
-from dagrun.kernel.decide.run_status import UNKNOWN_TOOL
+from dagrun.kernel.decide.recovery import UNKNOWN_TOOL, retry_delay
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.patches.plan_to_patch import patch_of
 from dagrun.kernel.model.event import HandedOn, PlannerCalled

@@ -16,13 +16,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.errors import Problem, ValueRefused, ValueTooLarge
-from dagrun.kernel.decide.recovery import Situation, decide
+from dagrun.kernel.decide.recovery import Ended, Situation, Tally, decide
 from dagrun.kernel.decide.replanning import fingerprint_of
-from dagrun.kernel.decide.run_status import Ended, Tally
 from dagrun.kernel.graph.changes import GOAL, apply
+from dagrun.kernel.graph.fold import leaves_effect_unresolved, open_frames
 from dagrun.kernel.graph.live_graph import PAUSE, LiveGraph
 from dagrun.kernel.graph.node import Node
-from dagrun.kernel.graph.reopen import leaves_effect_unresolved, open_frames
 from dagrun.kernel.model import event as events
 from dagrun.kernel.model.event import (
     AttemptEnded,

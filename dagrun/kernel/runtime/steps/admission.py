@@ -5,7 +5,7 @@ from __future__ import annotations
 from dagrun.errors import ValueRefused
 from dagrun.kernel.checks.check_context import lowest_limit
 from dagrun.kernel.decide.questions import reasons_before_call
-from dagrun.kernel.decide.run_status import NO_APPROVER
+from dagrun.kernel.decide.recovery import NO_APPROVER
 from dagrun.kernel.graph.live_graph import OF_ANOTHER
 from dagrun.kernel.graph.mapped_steps import ended_at, mapped_step_below, source_of
 from dagrun.kernel.graph.node import Node

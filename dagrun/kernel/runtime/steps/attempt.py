@@ -17,8 +17,7 @@ from pydantic_core import from_json
 
 from dagrun.errors import JournalError, ToolError, ValueRefused, ValueTooLarge, shorten
 from dagrun.kernel.decide.classify import classify
-from dagrun.kernel.decide.exception_text import with_error
-from dagrun.kernel.decide.interrupts import HostInterrupted, interrupt_in
+from dagrun.kernel.decide.exception_text import HostInterrupted, interrupt_in, with_error
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model.condition import Condition, ConditionMismatch, holds
 from dagrun.kernel.model.contracts.received import ReceivedArguments

@@ -20,9 +20,8 @@ from dagrun.kernel.decide.recovery import (
     settled_state,
     was_cancelled,
 )
-from dagrun.kernel.graph.build import limits_steps
-from dagrun.kernel.graph.caps import Cap
-from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.live_graph import limits_steps
+from dagrun.kernel.graph.node import Cap, Node
 from dagrun.kernel.model.event import Reviewed
 from dagrun.kernel.model.outcome import PROCEED, Decision, Outcome, Recovery, State, TriggerKind
 from dagrun.kernel.model.policy import Policy

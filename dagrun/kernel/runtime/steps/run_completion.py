@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from dagrun.errors import ValueRefused
-from dagrun.kernel.decide.run_status import status_of
-from dagrun.kernel.decide.waiting_time import only_waiting
+from dagrun.kernel.decide.questions import only_waiting
+from dagrun.kernel.decide.recovery import status_of
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.model.outcome import State, Status
 from dagrun.kernel.model.value import encode, store_text, to_json

@@ -16,8 +16,8 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
-from dagrun.kernel.graph.frontier import Frontier
 from dagrun.kernel.graph.node import Node
+from dagrun.kernel.graph.step_order import Frontier
 from dagrun.kernel.runtime.backend import (
     event_class,
     innermost_of,
