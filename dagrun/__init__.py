@@ -8,7 +8,7 @@ first. This file has no logic but one: it imports each public name when that is 
 
 What a program uses most is here. `dagrun.events` has the classes of events, `dagrun.errors` all errors, and
 `dagrun.extend` what authors of executors, journals, models and planners need. `dagrun.records` and `dagrun.texts` are
-for programs that read records, and files that people write.
+for programs that read records, and files that people write; `dagrun.network` has guarded HTTP for tools.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dagrun._lazy import lazy_names
 from dagrun._version import __version__
 
 if TYPE_CHECKING:
-    from dagrun import errors, events, extend, records, texts
+    from dagrun import errors, events, extend, network, records, texts
     from dagrun.advice.tool_advice import check_tools
     from dagrun.api import Engine, check, draft, resume, retry, run, run_sync, start
     from dagrun.api.preloading import preload
@@ -105,7 +105,7 @@ if TYPE_CHECKING:
 
 # The public names by module. Each is imported on first use (PEP 562), so that `import dagrun` costs only what is used.
 _NAMES = {
-    "dagrun": "errors events extend records texts",
+    "dagrun": "errors events extend network records texts",
     "dagrun.observe.presenters": "report show",
     "dagrun.api": "Engine check draft resume retry run run_sync start",
     "dagrun.api.preloading": "preload",
@@ -302,6 +302,7 @@ __all__ = [
     "llm_tool",
     "mcp_tools",
     "metrics",
+    "network",
     "openapi_tools",
     "plan",
     "preload",

@@ -50,7 +50,16 @@ def test_importing_dagrun_costs_at_most_twice_its_two_foundations() -> None:
     assert _cpu_seconds("import dagrun") <= 2 * _cpu_seconds("import anyio, pydantic")
 
 
-TIERS = (dagrun, dagrun.errors, dagrun.events, dagrun.extend, dagrun.records, dagrun.testing, dagrun.texts)
+TIERS = (
+    dagrun,
+    dagrun.errors,
+    dagrun.events,
+    dagrun.extend,
+    dagrun.network,
+    dagrun.records,
+    dagrun.testing,
+    dagrun.texts,
+)
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -30,7 +30,7 @@ def test_every_public_name_is_on_exactly_one_page_of_the_reference() -> None:
     shown = Counter(
         name for page in API.glob("*.md") for name in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.M)
     )
-    tiers = (dagrun.errors, dagrun.events, dagrun.extend, dagrun.records, dagrun.texts)
+    tiers = (dagrun.errors, dagrun.events, dagrun.extend, dagrun.network, dagrun.records, dagrun.texts)
     public = [f"dagrun.{name}" for name in dagrun.__all__ if not isinstance(getattr(dagrun, name), ModuleType)]
     public += [f"{tier.__name__}.{name}" for tier in tiers for name in tier.__all__ if name not in dagrun.__all__]
     public += [f"{module.__name__}.{name}" for module in (dagrun.testing, wire) for name in module.__all__]

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from dagrun.sources.network import network_rules
-from dagrun.sources.network.network_rules import NetworkRules
+from dagrun import network
+from dagrun.network import NetworkRules
 from dagrun_tools.code import run_code
 from dagrun_tools.code.run_code import CodeRules
 from dagrun_tools.files import file_tools
@@ -46,7 +46,7 @@ def configure(tables: Mapping[str, Any]) -> None:
     """
     new = ToolSettings.model_validate(dict(tables))
     if new.network is not None:
-        network_rules.rules.set(new.network)
+        network.rules.set(new.network)
     if new.files is not None:
         file_tools.rules.set(new.files)
     if new.search is not None:

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -329,11 +328,3 @@ def _decoder(response: httpx.Response) -> _Decoder:
     if encoding in ("gzip", "x-gzip"):
         return zlib.decompressobj(_GZIP)
     raise ToolError(f"{response.request.url.host} answered in an encoding that nobody asked for")
-
-
-def phrase(status: int) -> str:
-    """Return the phrase of a status, such as "Not Found"; empty for an unknown one."""
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""

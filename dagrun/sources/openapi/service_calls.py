@@ -36,7 +36,7 @@ from dagrun.errors import ContractError, ToolError, first_lines, shorten
 from dagrun.kernel.model.effect import Effect
 from dagrun.kernel.model.secrets.secret import AnySecret, Secrets
 from dagrun.kernel.model.tool_context import ToolContext
-from dagrun.sources.network.guarded_transport import CLOSE_SECONDS, ServerAnswer, phrase, read_answer, shared_transport
+from dagrun.sources.network.guarded_transport import CLOSE_SECONDS, ServerAnswer, read_answer, shared_transport
 from dagrun.sources.network.network_rules import NetworkRules
 from dagrun.sources.openapi.bodies import BODY, written
 from dagrun.sources.openapi.document import Document, Raw
@@ -336,7 +336,8 @@ class OperationCall:
         """Return the error for a status that is none of success."""
         status, service = answer.status, self._service
         said = first_lines(service.credentials.secrets.replaced_in(_text(answer)), 3, 300)
-        text = f"{service.host} answered {status} {phrase(status)}".rstrip() + (f": {said}" if said else "")
+        phrase = httpx.codes.get_reason_phrase(status)
+        text = f"{service.host} answered {status} {phrase}".rstrip() + (f": {said}" if said else "")
         if status == 429:
             return ToolError(text, retryable=True, retry_after=_retry_after(response.headers))
         if 400 <= status < 500 and status not in _IN_DOUBT:

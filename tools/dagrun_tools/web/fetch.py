@@ -1,4 +1,4 @@
-"""`fetch_url` and `fetch_json`: tools that read the web, where `network_rules.rules` allows it."""
+"""`fetch_url` and `fetch_json`: tools that read the web, where `network.rules` allows it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import anyio
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
-from dagrun import Artifact, Tool, ToolContext, ToolError, tool
-from dagrun.sources.network import network_rules
+from dagrun import Artifact, Tool, ToolContext, ToolError, network, tool
 from dagrun_tools.files.content import Content, ContentForm, as_content
 from dagrun_tools.web.http_get import get
 
@@ -59,7 +58,7 @@ async def fetch_url(
     Raises:
         ToolError: The address may not be read, or the server does not give it.
     """
-    answer = await get(url, network_rules.rules.get(), headers=headers, params=params)
+    answer = await get(url, network.rules.get(), headers=headers, params=params)
 
     def content() -> Content:
         return as_content(
@@ -89,7 +88,7 @@ async def fetch_json(url: str, headers: Headers | None = None, params: Params | 
         ToolError: The same; or the answer is not JSON.
     """
     wanted = {"accept": "application/json"} | {name.lower(): value for name, value in (headers or {}).items()}
-    answer = await get(url, network_rules.rules.get(), headers=wanted, params=params)
+    answer = await get(url, network.rules.get(), headers=wanted, params=params)
     return parse_json(answer.body, answer.url)
 
 

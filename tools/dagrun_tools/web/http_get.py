@@ -10,17 +10,10 @@ import anyio
 import httpx
 
 from dagrun import ToolError, __version__
-from dagrun.sources.network.guarded_transport import (
-    CLOSE_SECONDS,
-    NotAllowed,
-    ServerAnswer,
-    phrase,
-    read_answer,
-    shared_transport,
-)
-from dagrun.sources.network.network_rules import NetworkRules
+from dagrun.network import NetworkRules, NotAllowed, ServerAnswer, read_answer, shared_transport
 
 MAX_URL: Final = 8 << 10
+CLOSE_SECONDS: Final = 2.0  # the longest that the end of a connection may take
 MAX_HEADERS: Final = 32  # headers that a plan may send
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
@@ -153,6 +146,7 @@ async def _read(response: httpx.Response, rules: NetworkRules) -> ServerAnswer:
     url = response.request.url
     if not response.is_success:
         # The message of httpx would show the query, which may hold a key.
-        text = f"{url.host} answered {response.status_code} {phrase(response.status_code)}".rstrip()
+        phrase = httpx.codes.get_reason_phrase(response.status_code)
+        text = f"{url.host} answered {response.status_code} {phrase}".rstrip()
         raise httpx.HTTPStatusError(text, request=response.request, response=response)
     return await read_answer(response, rules.max_bytes)

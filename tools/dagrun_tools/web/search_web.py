@@ -11,8 +11,7 @@ import httpx
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from dagrun import Tool, ToolError, tool
-from dagrun.sources.network import network_rules
+from dagrun import Tool, ToolError, network, tool
 from dagrun_tools.web.fetch import parse_json
 from dagrun_tools.web.http_get import get
 
@@ -98,7 +97,7 @@ async def _ask(endpoint: str, params: dict[str, str]) -> Any:
     url = httpx.URL(endpoint)
     port = url.port or {"http": 80, "https": 443}[url.scheme]
     host = f"[{url.host}]" if ":" in url.host else url.raw_host.decode("ascii")
-    rules = network_rules.rules.get().allowing(f"{host}:{port}")
+    rules = network.rules.get().allowing(f"{host}:{port}")
     try:
         answer = await get(endpoint, rules, headers={"accept": "application/json"}, params=params)
     except httpx.HTTPStatusError as error:
