@@ -74,12 +74,6 @@ async def ex_tickets(count: int) -> list[Ticket]:
 
 
 @tool(effect="read")
-async def ex_archived_tickets(count: int) -> list[Ticket]:
-    """Read the newest tickets from last night's copy."""
-    raise NotImplementedError
-
-
-@tool(effect="read")
 async def ex_backlog(days: int) -> int:
     """Count the tickets that are older than some days."""
     raise NotImplementedError
@@ -157,7 +151,6 @@ TICKET_TOOLS: Final[tuple[AnyTool, ...]] = (ex_tickets, ex_backlog, ex_summary, 
 ORDER_TOOLS: Final[tuple[AnyTool, ...]] = (ex_orders, ex_largest, ex_round_up, ex_mail)
 SHORT_TRIP_TOOLS: Final[tuple[AnyTool, ...]] = (ex_forecast, ex_price, ex_write)
 PAGE_TOOLS: Final[tuple[AnyTool, ...]] = (ex_find_pages, ex_translate, ex_read_page, ex_shorten)
-PATCH_TOOLS: Final[tuple[AnyTool, ...]] = (*TICKET_TOOLS, ex_archived_tickets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ class _Composer:
         match event:
             case yaml.AliasEvent():
                 self._refuse(event, f"the alias *{event.anchor}")
-                self._put("", event)
+                self._put("")
             case yaml.ScalarEvent():
                 self._check_properties(event)
                 self._scalar(event)
@@ -101,7 +101,7 @@ class _Composer:
                 self._open(event, is_object=isinstance(event, yaml.MappingStartEvent))
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 frame = self._stack.pop()
-                self._put(make_object(frame.pairs) if frame.is_object else frame.elements, event)
+                self._put(make_object(frame.pairs) if frame.is_object else frame.elements)
             case yaml.DocumentStartEvent():
                 self._begin(event)
 
@@ -129,9 +129,9 @@ class _Composer:
                 self._refuse(event, "the merge key <<")
             self._stack[-1].key = event.value
         else:
-            self._put(_read_plain(event.value) if is_plain else event.value, event)
+            self._put(_read_plain(event.value) if is_plain else event.value)
 
-    def _put(self, value: Any, event: Any) -> None:
+    def _put(self, value: Any) -> None:
         if not self._stack:
             self.root = value
             return

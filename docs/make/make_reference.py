@@ -28,7 +28,7 @@ import dagrun
 from dagrun import Event, State, Status
 from dagrun.cli.command_table import COMMANDS, LazyCommand
 from dagrun.cli.setup.setting_fields import Settings
-from dagrun.cli.setup.settings import VARIABLES, variable
+from dagrun.cli.setup.settings import _PARSERS, variable
 from dagrun.cli.terminal.user_errors import REFUSED, USAGE
 from dagrun.kernel.graph.changes import OTHER_TRANSITIONS, STEP_TRANSITIONS
 from dagrun.kernel.model.outcome import SETTLED
@@ -213,7 +213,7 @@ def _policy() -> str:
 def _settings() -> str:
     meanings = _attributes(Settings)
     rows = [
-        (f"`{name}`", f"`{variable(name)}`" if name in VARIABLES else "", _shown(value), _cell(meanings[name]))
+        (f"`{name}`", f"`{variable(name)}`" if name in _PARSERS else "", _shown(value), _cell(meanings[name]))
         for name, value in Settings().as_dict().items()
     ]
     others = [

@@ -22,7 +22,7 @@ def test_runs_cannot_overspend_together() -> None:
 
     assert second.reserve(think) is None
     assert second.left() == {"cost": 0.9, "tokens of all runs": 50, "replans": 3}
-    assert first.has_open
+    assert first.may_fit_later(think)
     assert second.why_not(think, 2) == (
         "ceiling of 250 tokens of all runs has no room for think, which may use 100: "
         "0 used, 200 reserved, 2 still ready"
@@ -65,15 +65,15 @@ def test_who_is_told_may_take_the_room_at_once() -> None:
 
 def test_who_is_told_sees_that_nothing_is_open_any_more() -> None:
     """Else it would go on waiting for a call that has ended, and nobody would tell it again."""
-    budget, seen = Budget(max_tokens=100), list[tuple[bool, bool]]()
+    budget, seen = Budget(max_tokens=100), list[bool]()
     one = Ledger(Policy(), budget)
-    two = Ledger(Policy(), budget, lambda: seen.append((two.has_open, two.may_fit_later(think))))
+    two = Ledger(Policy(), budget, lambda: seen.append(two.may_fit_later(think)))
     made = taken(one, think)
     assert two.reserve(think) is None
 
     one.settle(made, 60, 0.1, is_reported=True)
 
-    assert seen == [(False, False)]
+    assert seen == [False]
 
 
 def test_a_run_that_has_ended_leaves_nothing_behind() -> None:
@@ -89,7 +89,7 @@ def test_a_run_that_has_ended_leaves_nothing_behind() -> None:
 
     assert told == ["stays"]
     assert budget.left() == {"tokens of all runs": 0}
-    assert (stays.has_open, stays.may_fit_later(think)) == (False, False)
+    assert not stays.may_fit_later(think)
     gone.settle(made, 0, 0, is_reported=True)
     assert budget.used() == {"tokens of all runs": 300}
 
@@ -100,7 +100,6 @@ def test_the_calls_of_others_are_waited_for_only_if_they_may_give_room() -> None
     other, run = Ledger(Policy(), budget), Ledger(Policy(max_tokens=50), budget)
     taken(other, add)
 
-    assert run.has_open
     assert not run.may_fit_later(add)
     assert not run.may_fit_later(think)
 

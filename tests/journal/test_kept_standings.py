@@ -33,9 +33,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     found: list[Path] = []
     open_ = database.open_for_reading
 
-    def counted(path: Path, *facts: Any) -> Any:
+    def counted(run_id: str, path: Path, *facts: Any) -> Any:
         found.append(path)
-        return open_(path, *facts)
+        return open_(run_id, path, *facts)
 
     monkeypatch.setattr(database, "open_for_reading", counted)
     return found

@@ -20,7 +20,6 @@ import postgres_server
 from cut_line import Cut, cut_line
 from dagrun import PostgresJournal
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunHeld
-from dagrun.journal.postgres.loop_thread import LoopThread
 from dagrun.journal.postgres.statements import Sql
 from dagrun.journal.postgres.writer import PostgresWriter
 from dagrun.kernel.model.journal import Line as Record
@@ -311,7 +310,7 @@ class UnfencedJournal(PostgresJournal):
 
     sql_type = Unfenced
 
-    async def _work(self, thread: LoopThread, writer: PostgresWriter, notify_letter: Callable[[], None]) -> None:
+    async def _work(self, writer: PostgresWriter, notify_letter: Callable[[], None]) -> None:
         await writer.run()
 
 

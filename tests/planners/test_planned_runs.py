@@ -32,7 +32,7 @@ from dagrun.planners.prompt_examples import (
     EXAMPLES,
     NEXT_STEPS,
     PATCH,
-    PATCH_TOOLS,
+    TICKET_TOOLS,
     Digest,
     Ticket,
     ex_backlog,
@@ -52,6 +52,13 @@ async def _surprises(context: ToolContext) -> int:
     return 10
 
 
+@dagrun.tool(effect="read")
+async def ex_archived_tickets(count: int) -> list[Ticket]:
+    """Read the newest tickets from last night's copy."""
+    raise NotImplementedError
+
+
+PATCH_TOOLS = (*TICKET_TOOLS, ex_archived_tickets)  # those of the example of a patch
 FULL = Policy(planning=PlanningRule(brief="full"))
 
 

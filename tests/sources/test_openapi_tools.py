@@ -390,7 +390,7 @@ async def test_a_run_makes_the_output_contracts_of_its_own_tools_alone() -> None
     assert problems(tools, get, step("b", "group1_op-1", owner="${a.parent.at}")) == []
     plan = dagrun.Plan(steps=[dagrun.Step(id="a", tool="group0_op-0", args={"owner": "o"}, timeout=5)])
     await dagrun.run(plan, tools=[tools], policy=dagrun.Policy(max_attempts=1))
-    made = {name for name, tool in tools.items() if isinstance(tool.output, LateOutput) and tool.output.is_made}
+    made = {name for name, tool in tools.items() if isinstance(tool.output, LateOutput) and tool.output._made}
     assert made == {"group0_op-0"}
 
 

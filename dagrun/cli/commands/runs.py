@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from dagrun.cli.records.resume_command import label, where_is
 from dagrun.cli.records.run_list import (
@@ -27,10 +27,6 @@ from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import JournalDamaged, JournalError, shorten, visible
 from dagrun.observe.line_breaks import wrap_words
 from dagrun.observe.run_standing import RunState
-
-if TYPE_CHECKING:
-    pass
-
 
 _HEAD: Final = ("run", "began", "steps", "what", "where it stands")
 _WHAT: Final = 40  # characters

@@ -170,9 +170,6 @@ def waits_for(questions: Mapping[str, Question] | Iterable[Question]) -> list[st
     return list(dict.fromkeys(question.step or question.text for question in listed))
 
 
-_NAMED_PATHS = ("policy", "output", "runs", "mcp_pins", "artifacts")
-
-
 def as_recorded(
     flags: Mapping[str, Any],
     records: RunStore,
@@ -225,7 +222,7 @@ def _after(words: Sequence[str], option: str) -> tuple[str, ...]:
 
 def _absolute(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return *flags* with paths that hold in every folder."""
-    paths = {name: os.path.abspath(flags[name]) for name in _NAMED_PATHS if flags.get(name)}
+    paths = {name: os.path.abspath(flags[name]) for name in _PATHS if flags.get(name)}
     secrets = tuple(_absolute_secret(text) for text in flags.get("secrets", ()))
     return {**flags, **paths, "secrets": secrets}
 

@@ -176,7 +176,6 @@ _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "instructions": str,
 }
 
-VARIABLES: Final = frozenset(_PARSERS)  # the settings that have a variable: those that fit into a line
 ANTHROPIC: Final = "anthropic"
 
 # The variables in which the libraries of providers look for the address of a server, by planner; "" is for all others.

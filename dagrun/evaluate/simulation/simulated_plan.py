@@ -185,9 +185,7 @@ def simulated(plan: CheckedPlan, world: World, luck: RandomSource, default_items
 
 
 def _simulated_step(step: CheckedStep, stand_ins: _StandIns) -> CheckedStep:
-    conditions = {
-        name: _if_given(getattr(step.step, name), step.step.id, stand_ins.world) for name in ("when", "success")
-    }
+    conditions = {name: _if_given(getattr(step.step, name), stand_ins.world) for name in ("when", "success")}
     return replace(
         step,
         step=step.step.model_copy(update=conditions),
@@ -197,7 +195,7 @@ def _simulated_step(step: CheckedStep, stand_ins: _StandIns) -> CheckedStep:
     )
 
 
-def _if_given(condition: Condition | None, step: str, world: World) -> Condition | None:
+def _if_given(condition: Condition | None, world: World) -> Condition | None:
     if condition is None:
         return None
     looked_at = {leaf.reference.step for leaf in condition.leaves()} - {"input"}

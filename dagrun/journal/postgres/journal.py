@@ -131,7 +131,7 @@ class PostgresJournal(Readable):
             JournalFailed: The record cannot be written; the message says why.
         """
         check_run_id(run_id)
-        return await self._run_log(run_id, partial(self._create, run_id, token_hex(16)))
+        return await self._run_log(partial(self._create, run_id, token_hex(16)))
 
     async def open(self, run_id: str, *, steal: bool = False) -> PostgresRunLog:
         """Take over a run, to resume it: its former owner can no longer add records.
@@ -144,7 +144,7 @@ class PostgresJournal(Readable):
             JournalDamaged: The records were changed or damaged.
             JournalFailed: The record cannot be written.
         """
-        return await self._run_log(run_id, partial(self._open, run_id, token_hex(16), steal))
+        return await self._run_log(partial(self._open, run_id, token_hex(16), steal))
 
     async def read(self, run_id: str) -> list[Line]:
         """Return the records of a run, checked; its owner may add more meanwhile.
@@ -323,7 +323,7 @@ class PostgresJournal(Readable):
         """Run *act* in the thread; it may be run twice, see `Connections.ask`."""
         return await self._thread().call(lambda: self._connections.ask(act))
 
-    async def _run_log(self, run_id: str, take: Callable[[Connection], Awaitable[TakenRun]]) -> PostgresRunLog:
+    async def _run_log(self, take: Callable[[Connection], Awaitable[TakenRun]]) -> PostgresRunLog:
         # Reaching the server may take long, so it is done first, where it can be cancelled.
         await self._ask(_nothing)
         # Taking the run cannot be cancelled: a cancellation would leave a run that is held and has no run log.
@@ -349,10 +349,10 @@ class PostgresJournal(Readable):
         thread = self._thread()
         chain = Chain(claim.run_id, (line.text for line in lines))
         writer = PostgresWriter(thread, self._connections, claim, anchor=opened, chain=chain, notify=notify, left=left)
-        thread.start(partial(self._work, thread, writer, notify_letter))
+        thread.start(partial(self._work, writer, notify_letter))
         return writer
 
-    async def _work(self, thread: LoopThread, writer: PostgresWriter, notify_letter: Callback) -> None:
+    async def _work(self, writer: PostgresWriter, notify_letter: Callback) -> None:
         """Run a writer, and have its lease renewed; in the thread."""
         keeper = self._started_keeper()
         keeper.add(writer, notify_letter)

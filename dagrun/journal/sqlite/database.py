@@ -82,15 +82,6 @@ def open_for_writing(path: Path, durability: Durability, busy_seconds: float) ->
     return database
 
 
-def open_for_reading(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    """Open the database of a run to read it; its owner may add records meanwhile.
-
-    Raises:
-        sqlite3.Error: The database cannot be opened.
-    """
-    return _connect(path, "ro", busy_seconds)
-
-
 def _connect(path: Path, mode: str, busy_seconds: float) -> sqlite3.Connection:
     database = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?mode={mode}",
@@ -162,6 +153,22 @@ def reading(run_id: str, path: Path) -> Iterator[None]:
         if _is_of_the_place(error):
             raise JournalFailed(f"cannot read {path}: {_why(error)}") from error
         raise JournalDamaged(run_id, 0, f"the database was changed or damaged: {error}") from error
+
+
+@contextmanager
+def open_for_reading(run_id: str, path: Path, busy_seconds: float) -> Iterator[sqlite3.Connection]:
+    """Open the database of a run for the body, which only reads it; its owner may add records meanwhile.
+
+    Raises:
+        JournalDamaged: The database was changed or damaged.
+        JournalFailed: The database cannot be read.
+    """
+    with reading(run_id, path):
+        connection = _connect(path, "ro", busy_seconds)
+        try:
+            yield connection
+        finally:
+            connection.close()
 
 
 @contextmanager

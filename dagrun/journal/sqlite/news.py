@@ -69,9 +69,5 @@ class NewRecords:
 
     def _read(self, paths: RunPaths, seq: int) -> list[StoredRow]:
         paths.check()
-        with database.reading(paths.folder.name, paths.database):
-            connection = database.open_for_reading(paths.database, self._busy_seconds)
-            try:
-                return database.rows_after(connection, seq)
-            finally:
-                connection.close()
+        with database.open_for_reading(paths.folder.name, paths.database, self._busy_seconds) as connection:
+            return database.rows_after(connection, seq)

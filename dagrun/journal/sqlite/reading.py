@@ -47,13 +47,9 @@ def read_lines(folder: Path, run_id: str, busy_seconds: float) -> list[Line]:
     paths.check()
     # The anchor is read before the records: the owner may move it while they are read.
     mark = anchor.read(paths.anchor)
-    with database.reading(run_id, paths.database):
-        connection = database.open_for_reading(paths.database, busy_seconds)
-        try:
-            connection.execute("BEGIN")
-            return verified(run_id, connection, mark)
-        finally:
-            connection.close()
+    with database.open_for_reading(run_id, paths.database, busy_seconds) as connection:
+        connection.execute("BEGIN")
+        return verified(run_id, connection, mark)
 
 
 def first_text(folder: Path, run_id: str, busy_seconds: float) -> bytes:
@@ -66,12 +62,8 @@ def first_text(folder: Path, run_id: str, busy_seconds: float) -> bytes:
     """
     paths = find_run(folder, run_id)
     paths.check()
-    with database.reading(run_id, paths.database):
-        connection = database.open_for_reading(paths.database, busy_seconds)
-        try:
-            row = connection.execute("SELECT CAST(text AS BLOB) FROM records WHERE seq = 1").fetchone()
-        finally:
-            connection.close()
+    with database.open_for_reading(run_id, paths.database, busy_seconds) as connection:
+        row = connection.execute("SELECT CAST(text AS BLOB) FROM records WHERE seq = 1").fetchone()
     return row[0] if row is not None and isinstance(row[0], bytes) else b""
 
 
@@ -106,12 +98,8 @@ def held_run(folder: Path, run_id: str, busy_seconds: float) -> Held:
     try:
         paths = find_run(folder, run_id)
         paths.check()
-        with database.reading(run_id, paths.database):
-            connection = database.open_for_reading(paths.database, busy_seconds)
-            try:
-                holder = holding(connection)
-            finally:
-                connection.close()
+        with database.open_for_reading(run_id, paths.database, busy_seconds) as connection:
+            holder = holding(connection)
     except (JournalDamaged, JournalFailed):
         return Held(run_id)  # whoever reads the run is told what is wrong with it
     return Held(run_id, str(holder.owner) if holder.owner else "", holder.is_held)

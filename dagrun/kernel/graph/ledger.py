@@ -446,11 +446,6 @@ class Ledger:
         for reservation in list(self._open):
             self.settle(reservation, is_reported=False)
 
-    @property
-    def has_open(self) -> bool:
-        """Whether a call is open, of this run or of one that shares its budget."""
-        return bool(self._open) or (self._shared is not None and self._shared.open > 0)
-
     def may_fit_later(self, tool: AnyTool, waiting: int = 0) -> bool:
         """Whether waiting for room is worthwhile for a call that does not fit now.
 

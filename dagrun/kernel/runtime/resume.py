@@ -66,7 +66,8 @@ class Resumption:
         graph, nodes = self._graph, list(self._graph.nodes.values())
         restore(self._ledger, graph)
         if graph.stopping is not None:
-            self._end_run(*graph.stopping)
+            _, reason = graph.stopping
+            self._end_run(reason)
             return
         self._close_void_questions()
         asked = list(graph.questions.values())
@@ -109,7 +110,7 @@ class Resumption:
             return 0.0
         return last.ended + last.decision.delay - self._record.at()
 
-    def _end_run(self, status: Status, reason: str) -> None:
+    def _end_run(self, reason: str) -> None:
         """Finish ending a run that was being ended early."""
         graph, record = self._graph, self._record
         self._close_void_questions()

@@ -320,11 +320,6 @@ class LateOutput(Output):
         """The JSON Schema of the stored value; empty if any value is allowed."""
         return self._whole().schema
 
-    @property
-    def is_made(self) -> bool:
-        """Whether it has been used."""
-        return self._made is not None
-
     def _encode(self, value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
         return self._whole().encode(value, limit)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from dagrun import Question, Run, State, Status
+from dagrun import Question, Run, State
 from dagrun.kernel.decide.questions import Questions
 from dagrun.kernel.graph.fold import restore
 from dagrun.kernel.graph.ledger import Ledger
@@ -103,7 +103,7 @@ class ForgetsQuestions(HumanInput):
 class ForgetsStops(Resumption):
     """That the run was being ended is forgotten."""
 
-    def _end_run(self, status: Status, reason: str) -> None:
+    def _end_run(self, reason: str) -> None:
         self._graph.stopping = None
         self.resume()
 

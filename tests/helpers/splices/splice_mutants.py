@@ -179,9 +179,9 @@ class NeverLetsGo(LiveGraph):
         pass
 
 
-def hand_over_alone(graph: LiveGraph, old: Node, new: Node) -> None:
+def hand_over_alone(old: Node, new: Node) -> None:
     """The for_each does not wait for the substitute of its element."""
-    _hand_over(graph, old, new)
+    _hand_over(old, new)
     if new.parent is not None:
         new.parent.missing -= 1
 

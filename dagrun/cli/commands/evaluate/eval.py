@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,9 +15,6 @@ from dagrun.cli.setup.settings import Configuration, configure
 from dagrun.cli.table_command import command
 from dagrun.cli.terminal.text import Data, data_output, to_json
 from dagrun.cli.terminal.user_errors import FAILED, BadInput
-
-if TYPE_CHECKING:
-    pass
 
 
 class _Group(click.Group):

@@ -141,7 +141,7 @@ def splice(graph: LiveGraph, event: Spliced) -> None:
     lost = _remove_edges(graph, patch)
     new = _define(graph, patch)
     for old, substitute in patch.substitutes.items():
-        _hand_over(graph, graph.nodes[old], graph.nodes[substitute])
+        _hand_over(graph.nodes[old], graph.nodes[substitute])
     for id_ in patch.leaving:
         _take_out(graph, graph.nodes[id_], event)
     for need, id_ in won:
@@ -282,7 +282,7 @@ def _define(graph: LiveGraph, patch: CheckedPatch) -> list[Node]:
     return new
 
 
-def _hand_over(graph: LiveGraph, old: Node, new: Node) -> None:
+def _hand_over(old: Node, new: Node) -> None:
     """Pass the idempotency key of *old*, and its place in a for_each, to its substitute *new*."""
     extra = new.make_extra()
     extra.root = old.root

@@ -340,7 +340,7 @@ def check_released_answer(
     gone = [graph.nodes[id_] for id_ in sources if id_ in graph.nodes and _is_gone(graph, graph.nodes[id_].value)]
     if gone and output is None:
         needed = frozenset(need for checked in steps.values() for need in _waits(checked))
-        gone = [node for node in gone if not _has_successor(graph, node, edits, steps, needed)]
+        gone = [node for node in gone if not _has_successor(node, edits, steps, needed)]
     for node in gone:
         findings.add("DR424", WHOLE_PLAN, "output", step=node.id)
 
@@ -363,9 +363,7 @@ def _waits(checked: CheckedStep) -> Iterator[str]:
     return (need for need in checked.depends_on if need not in checked.gates)
 
 
-def _has_successor(
-    graph: LiveGraph, node: Node, edits: Edits, steps: Mapping[str, CheckedStep], needed: Collection[str]
-) -> bool:
+def _has_successor(node: Node, edits: Edits, steps: Mapping[str, CheckedStep], needed: Collection[str]) -> bool:
     """Whether a step will wait for *node* with the patch applied: then the run does not answer with *node*."""
     if node.id in needed or node.is_gone or node.parent is not None:
         return True
