@@ -8,7 +8,8 @@ The published rules of OpenAI and of Anthropic hold at once:
 3. An object with arbitrary keys is a list of pairs of ``key`` and ``value``.
 4. Objects that may stand at one place begin with a field that tells them apart; otherwise they are a text that holds
    JSON.
-5. Limits of numbers, texts and lists are words in descriptions, because providers refuse the keywords.
+5. Limits of numbers, texts and lists are words in descriptions, because providers refuse the keywords. So are patterns
+   and formats that a server would refuse, drop or misread: see ``docs/reference/servers.md``.
 
 `dagrun.llm.strict_answers` turns values of this form back. The check of a plan holds values to the true schema.
 """
@@ -16,6 +17,7 @@ The published rules of OpenAI and of Anthropic hold at once:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -35,15 +37,23 @@ OTHER_ARGUMENTS: Final = {
     "description": 'Further arguments, as JSON text of an object; "" for none.',
 }
 
-# A reference and nothing else; inside a longer text, it may stand wherever a text may.
+# A reference and nothing else; inside a longer text, it may stand wherever a text may. Keys in quotes are left out: a
+# server that takes a quote here may end the JSON string at it.
 REFERENCE: Final = {
     "type": "string",
-    "pattern": r"^\$\{[^{}]+\}$",
+    "pattern": r"^\$\{[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+|\[[0-9]+\])*\}$",
     "description": 'The output of a step, or a part of it: "${load.rows[0]}".',
 }
 _SCALARS: Final = [{"type": name} for name in ("string", "number", "boolean", "null")]
 _ANYTHING: Final = [*_SCALARS, {"type": "array", "items": {"anyOf": _SCALARS}}]
 _KEY: Final = {"type": "string"}
+# The patterns and formats that every server of the table takes and means alike: no negated class and no dot (llama.cpp
+# lets both stand for an unescaped quote), no shorthand such as \d, no counted repetition, and anchors at both ends.
+_PART: Final = r"(?:[\w /:;,@#%&=~!'<>-]|\\[.^$|(){}\[\]*+?]|\[(?:[\w .:/@#%+]|(?<=\w)-(?=\w)|-(?=\]))+\])[*+?]?"
+_HONOURED: Final = {
+    "pattern": re.compile(rf"\^(?:{_PART}|\((?:{_PART}|\|)+\)[*+?]?)*\$", re.ASCII),
+    "format": re.compile("date-time|date|time|duration|email|hostname|ipv4|ipv6|uuid"),
+}
 _BOUNDS: Final = (
     ("minimum", "at least {}"),
     ("exclusiveMinimum", "more than {}"),
@@ -173,7 +183,7 @@ class _Rewriter:
             case {"type": "array"}:
                 return self._array(schema, depth, around)
             case {"type": str(name)}:
-                kept = {key: schema[key] for key in ("pattern", "format") if _is_taken(key, schema)}
+                kept = {key: schema[key] for key in _HONOURED if key in schema and _is_honoured(key, schema[key])}
                 return {"type": name, **kept}
             case _:
                 return {"anyOf": _ANYTHING}
@@ -216,9 +226,8 @@ class _Rewriter:
         return {"type": "array", "items": made[0], "description": f"{len(made)} elements."}
 
 
-def _is_taken(key: str, schema: Schema) -> bool:
-    # A pattern with a group that looks around is taken by no provider.
-    return key in schema and "(?" not in str(schema[key])
+def _is_honoured(key: str, value: Any) -> bool:
+    return _HONOURED[key].fullmatch(str(value)) is not None
 
 
 def _json_text(what: str) -> dict[str, Any]:
@@ -276,7 +285,9 @@ def _text_of(schema: Schema) -> str:
 
 
 def _bounds_of(schema: Schema) -> str:
-    """Describe the limits of a schema in words, because providers refuse them as keywords."""
+    """Describe the rules of a schema that providers refuse as keywords in words."""
     said = [words.format(schema[key]) for key, words in _BOUNDS if isinstance(schema.get(key), int | float)]
+    if schema.get("type") == "string":
+        said += [f"{key} {schema[key]}" for key in _HONOURED if key in schema and not _is_honoured(key, schema[key])]
     text = ", ".join(said)
     return f"{text[0].upper()}{text[1:]}." if text else ""

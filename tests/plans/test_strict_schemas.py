@@ -155,6 +155,37 @@ def test_limits_of_values_are_told_in_words() -> None:
     assert strict_schema(schema) == {"type": "integer", "description": "How many. At least 1, at most 9."}
 
 
+@pytest.mark.parametrize(
+    ("rule", "kept"),
+    [
+        ({"pattern": "^[a-z]+-[0-9]+$"}, True),
+        ({"pattern": r"^(low|high)(\.[A-Z_]*)?$"}, True),
+        ({"pattern": r"^\$[0-9]+\.[0-9]+$"}, True),
+        ({"pattern": "^[A-Z]{3}$"}, False),
+        ({"pattern": '^[^"]+$'}, False),
+        ({"pattern": r"^\d+$"}, False),
+        ({"pattern": r"^[\w-]+$"}, False),
+        ({"pattern": "^a.c$"}, False),
+        ({"pattern": "^(?!x)[a-z]+$"}, False),
+        ({"pattern": "^a|b$"}, False),
+        ({"pattern": "^[a-z]+?$"}, False),
+        ({"pattern": r"^https:\/\/x$"}, False),
+        ({"pattern": "[a-z]+"}, False),
+        ({"pattern": "^é$"}, False),
+        ({"format": "date-time"}, True),
+        ({"format": "uri"}, False),
+    ],
+)
+def test_a_rule_for_texts_that_a_server_misreads_is_told_in_words(rule: dict[str, str], kept: bool) -> None:
+    """llama.cpp lets a negated class and a dot stand for an unescaped quote; vLLM refuses unknown formats."""
+    (key, value), strict = next(iter(rule.items())), strict_schema({"type": "string", **rule})
+
+    assert (strict.get(key) == value) is kept
+    assert strict.get("description", "") == ("" if kept else f"{key.capitalize()} {value}.")
+    assert schema_faults({"type": "object", "properties": {"x": strict}, "required": ["x"],
+                          "additionalProperties": False}, limits_unions=True) == []  # fmt: skip
+
+
 @pytest.mark.parametrize("make", [toolset_schema, patch_schema, next_step_schema])
 @pytest.mark.parametrize("form", ["all types", "ready-made"])
 def test_providers_take_the_schemas_of_whole_answers(make: Any, form: str) -> None:
@@ -200,7 +231,14 @@ async def test_anthropic_gets_a_tool_where_its_schemas_may_not_have_so_many_unio
         ({"type": ["string", "null"]}, "several types"),
         ({"type": "object", "properties": {"a": {"type": "string"}}, "required": []}, "not closed"),
         ({"type": "object", "properties": {"a": {}}, "additionalProperties": False}, "a field is not required"),
-        ({"pattern": "^(?=x)"}, "a pattern that looks around"),
+        ({"pattern": "^(?=x)$"}, "a pattern with a group that looks around"),
+        ({"pattern": r"^\$\{[^{}]+\}$"}, "a pattern with a negated class"),
+        ({"pattern": r"^\d+$"}, "a pattern with a shorthand"),
+        ({"pattern": r"^[\w-]+$"}, "a pattern with a shorthand"),
+        ({"pattern": "^a.c$"}, "a pattern with a dot"),
+        ({"pattern": "^[a-z]{1,48}$"}, "a pattern with a counted repetition"),
+        ({"pattern": "[a-z]+"}, "a pattern with no anchors"),
+        ({"format": "uri"}, "format uri"),
         ({"anyOf": [strict_schema(schema) for schema in [TypeAdapter(Left).json_schema()] * 2]}, "begin alike"),
     ],
 )

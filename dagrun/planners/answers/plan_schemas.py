@@ -6,7 +6,6 @@ from typing import Any, Final, Literal
 
 from dagrun.kernel.model.contracts.objects import is_object_place
 from dagrun.kernel.model.plan import Plan
-from dagrun.kernel.model.reference import ID_PATTERN
 from dagrun.kernel.model.toolbox import AnyTool, Toolbox
 from dagrun.llm.strict_schemas import OTHER_ARGUMENTS, OTHERS, closed, strict_schema, with_null, with_reference
 
@@ -15,6 +14,7 @@ DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 PlanForm = Literal["lean", "full"]
 
 _TEXT: Final = {"type": "string"}
+_ID: Final = {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}  # the check knows how long an id may be
 _IDS: Final = {"type": "array", "items": _TEXT}
 _NULL: Final = {"type": "null"}
 _OUTPUT: Final = {**_TEXT, "description": 'The answer: "step_id.path"; "" for the outputs of the last steps.'}
@@ -98,7 +98,7 @@ def _steps(toolbox: Toolbox, form: PlanForm) -> list[dict[str, Any]]:
 
 def _step(tool: AnyTool, form: PlanForm) -> dict[str, Any]:
     """Return the schema of a step that calls *tool*."""
-    call = {"tool": _enum(tool.name), "id": {"type": "string", "pattern": f"^{ID_PATTERN}$"}}
+    call = {"tool": _enum(tool.name), "id": _ID}
     args, waits = closed(_arguments(tool)), {**_IDS, "description": "For an order without data."}
     if form == "lean":
         return closed({**call, "args": args, "depends_on": waits}, _purpose(tool))

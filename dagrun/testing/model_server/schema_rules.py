@@ -1,13 +1,14 @@
-"""The published rules for schemas in the strict output modes of two providers.
+"""The rules for schemas in the strict output modes of two providers and two servers.
 
 Sources: "Supported schemas" in OpenAI's guide to structured outputs, and "JSON Schema limitations" in Anthropic's, as
-of autumn 2026. A schema is held to the rules of both, so that it can be sent to either; only the limit on unions is
-Anthropic's alone.
+of autumn 2026; for patterns and formats also llama.cpp and vLLM with xgrammar (``docs/reference/servers.md``). A schema
+is held to the rules of all, so that it can be sent to any; only the limit on unions is Anthropic's alone.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -21,6 +22,21 @@ KEYWORDS: Final = frozenset(
     ("$schema", "additionalProperties", "anyOf", "const", "description", "enum", "format", "items", "pattern",
      "properties", "required", "type")
 )  # fmt: skip
+
+FORMATS: Final = frozenset(
+    ("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid")
+)  # fmt: skip
+# The forms of patterns that a server refuses, drops or misreads, as they look without escapes and plain classes.
+_PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
+    "a negated class": re.compile(r"\[\^"),
+    "a group that looks around": re.compile(r"\(\?"),
+    "a shorthand": re.compile(r"\\"),
+    "a dot": re.compile(r"\."),
+    "a counted repetition": re.compile(r"\{"),
+    "no anchors": re.compile(r"^(?!\^.*\$$)", re.S),
+}
+_ESCAPE: Final = re.compile(r"\\[^A-Za-z0-9]")
+_CLASS: Final = re.compile(r"\[[^\^\]\\][^\]\\]*\]")
 
 
 def schema_faults(schema: Mapping[str, Any], *, limits_unions: bool) -> list[str]:
@@ -71,8 +87,11 @@ def _faults_of(part: Mapping[str, Any], path: str) -> Iterator[str]:
             yield f"{path}: not closed"
         if sorted(part.get("required", ())) != sorted(part.get("properties", {})):
             yield f"{path}: a field is not required"
-    if "(?" in part.get("pattern", ""):
-        yield f"{path}: a pattern that looks around"
+    if "pattern" in part:
+        bare = _CLASS.sub("c", _ESCAPE.sub("e", part["pattern"]))
+        yield from (f"{path}: a pattern with {form}" for form, found in _PATTERNS.items() if found.search(bare))
+    if part.get("format", "date") not in FORMATS:
+        yield f"{path}: format {part['format']}"
     if not _are_told_apart(part.get("anyOf", ())):
         yield f"{path}: objects that begin alike"
 
