@@ -46,15 +46,16 @@ SHORT: Final = 60  # lines
 # At most so many code lines in each room: 3 % more than when the kernel got its wall. Whoever needs more raises the
 # number of one room, and says why.
 ROOMS: Final[Mapping[str, int]] = {
-    "advice": 260,
-    "api": 1_590,
+    "advice": 340,
+    "api": 1_860,
     "cli": 8_250,
+    "codec": 450,
     "critics": 400,
     "evaluate": 5_630,
     "executors": 1_840,
     "features": 2_130,
     "journal": 3_620,
-    "kernel": 22_180,
+    "kernel": 21_410,
     "llm": 1_720,
     "model_tools": 580,
     "observe": 5_700,

@@ -13,19 +13,19 @@ from dagrun._lazy import lazy_names
 if TYPE_CHECKING:
     from dagrun.api.record_opening import last_opening
     from dagrun.api.replaying import replayed
+    from dagrun.api.tool_contracts import contract_of, recorded_toolbox
+    from dagrun.codec.event_codec import events_of, marks_of
     from dagrun.features.redacted_records.records import can_be_shown, redacted_events
     from dagrun.features.redacted_records.sealing import Sealer
     from dagrun.journal.base import check_first
     from dagrun.journal.following import RecordFollower
     from dagrun.journal.hash_chain import verify
     from dagrun.journal.queue import QueuedRun
-    from dagrun.kernel.checks.tool_contracts import contract_of, recorded_toolbox
     from dagrun.kernel.decide.recovery import NO_APPROVER, NO_PLAN_NOR_PLANNER, NO_PLANNER
     from dagrun.kernel.graph.figures import critical_path
     from dagrun.kernel.graph.live_graph import LiveGraph
     from dagrun.kernel.graph.node import Node
     from dagrun.kernel.graph.patches.flow_after import written_by_others
-    from dagrun.kernel.model.codec.event_codec import events_of, marks_of
     from dagrun.kernel.model.event import Opening
     from dagrun.kernel.model.journal import Held, HeldRunLog, Line, SupportsFollow, SupportsNotify, SupportsSummaryCache
     from dagrun.kernel.model.outcome import Recovery
@@ -53,13 +53,13 @@ _NAMES = {
     "dagrun.journal.following": "RecordFollower",
     "dagrun.journal.hash_chain": "verify",
     "dagrun.journal.queue": "QueuedRun",
-    "dagrun.kernel.checks.tool_contracts": "contract_of recorded_toolbox",
+    "dagrun.api.tool_contracts": "contract_of recorded_toolbox",
     "dagrun.kernel.decide.recovery": "NO_APPROVER NO_PLANNER NO_PLAN_NOR_PLANNER",
     "dagrun.kernel.graph.figures": "critical_path",
     "dagrun.kernel.graph.live_graph": "LiveGraph",
     "dagrun.kernel.graph.node": "Node",
     "dagrun.kernel.graph.patches.flow_after": "written_by_others",
-    "dagrun.kernel.model.codec.event_codec": "events_of marks_of",
+    "dagrun.codec.event_codec": "events_of marks_of",
     "dagrun.kernel.model.event": "Opening",
     "dagrun.kernel.model.journal": "Held HeldRunLog Line SupportsFollow SupportsNotify SupportsSummaryCache",
     "dagrun.kernel.model.outcome": "Recovery",

@@ -14,11 +14,11 @@ import anyio
 
 from dagrun._version import __version__
 from dagrun.api.checking import must_be, toolbox_of
+from dagrun.api.tool_contracts import contract_of, opening_differences, policy_in_full
+from dagrun.codec.event_codec import encode_event, events_of, marks_of
 from dagrun.errors import CannotResume, ContractError, JournalDamaged, RunExists, RunHeld, RunNotFound, shorten
 from dagrun.features.redacted_records.sealing import Sealer
 from dagrun.kernel.checks.checked_plan import CheckedPlan
-from dagrun.kernel.checks.tool_contracts import contract_of, opening_differences, policy_in_full
-from dagrun.kernel.model.codec.event_codec import encode_event, events_of, marks_of
 from dagrun.kernel.model.event import Event, Opening, RunResumed, RunStarted
 from dagrun.kernel.model.journal import Journal, Line, RunLog
 from dagrun.kernel.model.outcome import Outcome, State

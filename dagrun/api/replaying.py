@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dagrun.api.tool_contracts import check_recorded_plan, recorded_toolbox
+from dagrun.codec.event_codec import events_of
 from dagrun.errors import JournalDamaged, listing
 from dagrun.features.redacted_records.sealing import Sealer
-from dagrun.kernel.checks.tool_contracts import check_recorded_plan, recorded_toolbox
 from dagrun.kernel.graph.live_graph import LiveGraph, build
 from dagrun.kernel.graph.plan_history import PlanHistory
 from dagrun.kernel.graph.step_order import Expected
-from dagrun.kernel.model.codec.event_codec import events_of
 from dagrun.kernel.model.event import Event, Opening, RunEnded, RunStarted
 from dagrun.kernel.model.journal import Journal
 from dagrun.kernel.model.outcome import State, Status

@@ -18,9 +18,9 @@ from dagrun.api.record_opening import (
     sealer_of,
     whole_events,
 )
+from dagrun.api.tool_contracts import check_recorded_plan
 from dagrun.errors import CannotResume, JournalDamaged
 from dagrun.kernel.checks.checked_plan import CheckedPlan
-from dagrun.kernel.checks.tool_contracts import check_recorded_plan
 from dagrun.kernel.model.contracts.deps import deps_from
 from dagrun.kernel.model.event import Event, Opening, RunEnded, RunResumed, RunStarted
 from dagrun.kernel.model.executor import Executor

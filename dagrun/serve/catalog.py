@@ -23,11 +23,11 @@ from starlette.responses import JSONResponse, Response
 
 from dagrun.api.learned_durations import LearnedDurations
 from dagrun.api.replaying import replayed
+from dagrun.codec.event_codec import events_of
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
 from dagrun.features.redacted_records.records import shown_events
 from dagrun.journal.queue import QueuedRun, Queues, QueueStatus, RunQueue
 from dagrun.kernel.graph.live_graph import LiveGraph
-from dagrun.kernel.model.codec.event_codec import events_of
 from dagrun.kernel.model.journal import Held, Journal, Line, SupportsSummaryCache, SupportsVersions
 from dagrun.kernel.model.question import Question
 from dagrun.kernel.runtime.run import Run

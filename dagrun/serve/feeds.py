@@ -25,13 +25,13 @@ import anyio.to_thread
 from pydantic_core import to_json
 
 from dagrun.api.replaying import replayed
+from dagrun.codec.event_codec import decode_event, events_of
 from dagrun.errors import JournalError, RunNotFound
 from dagrun.events import Event, RunEnded, RunResumed, RunStarted, RunSuspended
 from dagrun.features.redacted_records.records import as_shown, redactor_of
 from dagrun.journal.following import RecordFollower
 from dagrun.kernel.graph.fold import fold
 from dagrun.kernel.graph.live_graph import LiveGraph
-from dagrun.kernel.model.codec.event_codec import decode_event, events_of
 from dagrun.kernel.model.journal import Held, Journal, Line, SupportsVersions
 from dagrun.kernel.runtime.run import Run
 from dagrun.observe.view.document import shape_number

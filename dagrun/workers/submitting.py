@@ -17,12 +17,12 @@ from dagrun.api.checking import AnyPlan, CheckedPlans, first_plan, toolbox_of
 from dagrun.api.engine import stored_inputs
 from dagrun.api.options import SubmitOptions, lists_options, must_fit, must_make_sense
 from dagrun.api.record_opening import Descent, held_run_log, opening_of, record_writer, sealer_of
+from dagrun.codec.event_codec import decode_event, encode_event, events_of
 from dagrun.errors import AnswerRefused, ContractError, RunHeld, RunNotFound
 from dagrun.features.redacted_records.records import as_shown, redactor_of
 from dagrun.journal.following import RecordFollower
 from dagrun.journal.queue import Queues, QueueTicket, RunQueue
 from dagrun.kernel.checks.checked_plan import CheckedPlan, empty_plan
-from dagrun.kernel.model.codec.event_codec import decode_event, encode_event, events_of
 from dagrun.kernel.model.event import (
     Event,
     Opening,

@@ -30,11 +30,7 @@ from dagrun import (
     Unavailable,
     read_plan,
 )
-from dagrun.errors import CannotResume, ContractError, RecordRefused
-from dagrun.events import RunStarted
-from dagrun.kernel.checks.check_plan import find_problems
-from dagrun.kernel.checks.checked_plan import CheckedStep
-from dagrun.kernel.checks.tool_contracts import (
+from dagrun.api.tool_contracts import (
     check_recorded_plan,
     contract_of,
     opening_differences,
@@ -42,9 +38,13 @@ from dagrun.kernel.checks.tool_contracts import (
     recorded_tool,
     recorded_toolbox,
 )
+from dagrun.codec.event_codec import decode_event, encode_event
+from dagrun.errors import CannotResume, ContractError, RecordRefused
+from dagrun.events import RunStarted
+from dagrun.kernel.checks.check_plan import find_problems
+from dagrun.kernel.checks.checked_plan import CheckedStep
 from dagrun.kernel.checks.waves import in_waves
 from dagrun.kernel.graph.patches.check_patch import Splicer
-from dagrun.kernel.model.codec.event_codec import decode_event, encode_event
 from dagrun.kernel.model.event import Opening
 from dagrun.kernel.model.tool import make_tool
 from dagrun.kernel.model.toolbox import AnyTool

@@ -12,10 +12,10 @@ import pytest
 import dagrun
 from dagrun import Drop, Engine, MemoryJournal, Patch, Plan, Policy, RunResult, State, Status, ToolContext, ToolError
 from dagrun.api.replaying import replayed
+from dagrun.codec.event_codec import decode_event
 from dagrun.events import AttemptEnded, RunEnded
 from dagrun.journal.memory import _KeptRun
 from dagrun.kernel.graph.fold import state_hash
-from dagrun.kernel.model.codec.event_codec import decode_event
 from hedge_tools import HEDGED, PATIENCE, Act, Looker, Played, kept, known, nap, play, started, step
 from misbehaving import BEHAVIOURS, end_what_was_left_behind, skip_what_only_asyncio_has
 from small_tools import AT_ONCE, ONCE, SMALL_TOOLS, near, states

@@ -11,9 +11,9 @@ import pytest
 
 import dagrun
 from dagrun import Event, MemoryJournal, Plan, PlanningRule, Policy, Replace, Run, Step, ToolContext
+from dagrun.codec.event_codec import decode_event
 from dagrun.events import AttemptEnded, RunStarted
 from dagrun.kernel.graph.fold import state_hash
-from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.kernel.model.tool import make_tool
 from dagrun.kernel.model.value import RELEASED
 from hedge_tools import HEDGED, Act, Looker, known

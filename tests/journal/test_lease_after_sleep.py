@@ -10,11 +10,11 @@ import pytest
 
 import dagrun
 from dagrun import Plan, PostgresJournal, SQLiteJournal, Status, Step
+from dagrun.codec.event_codec import decode_event
 from dagrun.errors import OwnerLost
 from dagrun.events import AttemptStarted
 from dagrun.journal.run_log import BufferedRunLog
 from dagrun.journal.write_queue import WriteQueue, uninterrupted_time
-from dagrun.kernel.model.codec.event_codec import decode_event
 from postgres_schemas import fresh_schema
 from simulation import replaced
 

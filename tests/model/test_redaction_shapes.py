@@ -8,7 +8,7 @@ import pytest
 
 import dagrun
 from dagrun import Event, Plan, Policy, Step
-from dagrun.kernel.model.codec.event_codec import encode_event
+from dagrun.codec.event_codec import encode_event
 from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR, HIDDEN
 from dagrun.kernel.model.secrets.patterns import Personal, is_secret_name, without_personal, without_tokens
 

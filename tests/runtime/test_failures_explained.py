@@ -15,9 +15,9 @@ import pytest
 
 import dagrun
 from dagrun import MemoryJournal, Plan, Policy, RetryRule, RunFailed, State, Step, ToolError, Verdict
+from dagrun.codec.event_codec import decode_event, encode_event
 from dagrun.errors import FailureCause
 from dagrun.events import AttemptEnded
-from dagrun.kernel.model.codec.event_codec import decode_event, encode_event
 from dagrun.kernel.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery
 from process_tools import fail_with
 from scripted_model import ScriptedModel

@@ -29,10 +29,10 @@ from dagrun import (
     ToolContext,
     ToolError,
 )
+from dagrun.codec.event_codec import decode_event
 from dagrun.errors import CannotResume, RunExists, RunHeld, RunNotFound
 from dagrun.events import RunEnded, RunReopened, RunResumed, RunSuspended
 from dagrun.extend import Journal, RunLog
-from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.kernel.runtime import run_parts
 from dagrun.kernel.runtime.backend import clock
 from dagrun.kernel.runtime.record.record import EventLog

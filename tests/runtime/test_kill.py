@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from dagrun import SQLiteJournal, replay
+from dagrun.codec.event_codec import events_of
 from dagrun.events import AttemptEnded, AttemptStarted, RunEnded, RunStarted
-from dagrun.kernel.model.codec.event_codec import events_of
 from kill_child import RUN, Outside
 from kill_server import Server, serving
 from seeds import NIGHT

@@ -23,6 +23,7 @@ from dagrun import (
     Step,
     ToolContext,
 )
+from dagrun.codec.event_codec import decode_event
 from dagrun.errors import (
     CannotResume,
     ContractError,
@@ -36,7 +37,6 @@ from dagrun.errors import (
 )
 from dagrun.events import AttemptStarted, RunEnded, RunResumed, RunStarted, RunSuspended, StepSettled
 from dagrun.journal.memory import MemoryRunLog
-from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.kernel.model.event import Opening
 from dagrun.kernel.model.tool import make_tool
 from dagrun.kernel.model.toolbox import AnyTool

@@ -28,6 +28,7 @@ from dagrun import (
     ToolContext,
     ToolError,
 )
+from dagrun.codec.event_codec import decode_event
 from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound
 from dagrun.events import (
     AttemptEnded,
@@ -39,7 +40,6 @@ from dagrun.events import (
     RunStarted,
     RunSuspended,
 )
-from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.kernel.model.question import AnswerMessage
 from dagrun.kernel.model.tool import make_tool
 from dagrun.kernel.model.toolbox import AnyTool

@@ -11,9 +11,9 @@ import pytest
 
 import dagrun
 from dagrun import MemoryJournal, Plan, Status, Step, Worker
+from dagrun.codec.event_codec import encode_event
 from dagrun.events import RunSuspended
 from dagrun.journal.queue import QueueStatus, Wanted
-from dagrun.kernel.model.codec.event_codec import encode_event
 from page_client import RUN, Client, page_of
 from persons import pay
 from small_tools import toolset

@@ -14,7 +14,7 @@ from dagrun.errors import PlanRefused, Problem, visible
 
 if TYPE_CHECKING:
     from dagrun import Plan, Policy, Toolbox
-    from dagrun.kernel.checks.flow.flow_table import FlowRow, FlowTable
+    from dagrun.advice.flow_table import FlowRow, FlowTable
 
 
 Questions: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -105,8 +105,8 @@ def _check_plan(
 def _flow_table(plan: Plan, toolbox: Toolbox, policy: Policy, **facts: Any) -> FlowTable | None:
     """Return the table of the trust boundary; `None` if the plan has problems of other kinds."""
     from dagrun import Flow
+    from dagrun.advice.flow_table import flow_table
     from dagrun.kernel.checks.check_plan import find_problems
-    from dagrun.kernel.checks.flow.flow_table import flow_table
 
     _, checked = find_problems(plan, toolbox, policy.model_copy(update={"flow": None}), **facts)
     return None if checked is None else flow_table(checked, policy.flow or Flow())

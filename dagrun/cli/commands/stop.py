@@ -92,8 +92,8 @@ class RunOrder:
         import anyio
 
         from dagrun.cli.terminal.ask_person import login
+        from dagrun.codec.event_codec import decode_event
         from dagrun.journal.following import RecordFollower
-        from dagrun.kernel.model.codec.event_codec import decode_event
         from dagrun.kernel.model.question import ControlMessage
         from dagrun.workers.submitting import held_run
 
@@ -137,8 +137,8 @@ class RunOrder:
 
     async def _nobody(self) -> int:
         """Report that no process has the run; or its end, if it ended since its record was first read."""
+        from dagrun.codec.event_codec import decode_event
         from dagrun.journal.following import RecordFollower
-        from dagrun.kernel.model.codec.event_codec import decode_event
         from dagrun.kernel.model.event import RunEnded
 
         lines = await RecordFollower(self._records.journal, self._run_id).news()

@@ -317,9 +317,9 @@ class RunStore:
             JournalDamaged: There is no good part, or it is damaged in another way.
         """
         from dagrun.api.replaying import replayed
+        from dagrun.codec.event_codec import events_of
         from dagrun.features.redacted_records.records import shown_events
         from dagrun.journal.hash_chain import verify
-        from dagrun.kernel.model.codec.event_codec import events_of
 
         lines, _ = verify(run_id, wait(lambda: self.journal.rows_after(run_id, 0)))
         good = [line for line in lines if line.seq < damage.seq]
@@ -334,7 +334,7 @@ class RunStore:
         unseal: Callable[[str], bytes] | None = None,
     ) -> Replayed:
         from dagrun.api.replaying import replayed
-        from dagrun.kernel.model.codec.event_codec import events_of
+        from dagrun.codec.event_codec import events_of
 
         lines = self.lines(run_id)
         if not lines:

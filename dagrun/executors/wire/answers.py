@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from dagrun.codec.type_codecs import codec_of
 from dagrun.errors import shorten
 from dagrun.executors.wire import messages
 from dagrun.executors.wire.messages import MAX_FILES, MAX_TEXT, parts_of
-from dagrun.kernel.model.codec.type_codecs import codec_of
 from dagrun.kernel.model.executor import CallFailed, Encoded, StillRunning, ToolCall, WorkerDied, WorkerLost
 from dagrun.kernel.model.outcome import ErrorKind, Failure
 from dagrun.kernel.model.tool_context import ToolContext

@@ -19,13 +19,13 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from dagrun.codec.type_codecs import codec_of
 from dagrun.errors import ContractError, ValueRefused, shorten
 from dagrun.executors.wire import messages
 from dagrun.executors.wire.messages import MAX_FILES, framed, parts_of
 from dagrun.executors.wire.requests import read_request
 from dagrun.kernel.decide.classify import classify
 from dagrun.kernel.decide.exception_text import with_error
-from dagrun.kernel.model.codec.type_codecs import codec_of
 from dagrun.kernel.model.contracts.held_objects import HeldObjects, tokens_in
 from dagrun.kernel.model.contracts.imported_tools import contract_hash, found_tool
 from dagrun.kernel.model.executor import plain_result

@@ -23,9 +23,9 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json
 
+from dagrun.codec.event_codec import Marks, encode_event, marks_of, with_marks
 from dagrun.kernel.checks.checked_plan import CheckedPlan
 from dagrun.kernel.model import event as events
-from dagrun.kernel.model.codec.event_codec import Marks, encode_event, marks_of, with_marks
 from dagrun.kernel.model.event import AttemptEnded, Event, Opening, Reviewed, Spliced, StepSettled
 from dagrun.kernel.model.outcome import UNRECORDED, Outcome, State
 from dagrun.kernel.model.patch import Add, Drop, Edit, Replace, Rewire, edit_as_dict
@@ -530,7 +530,7 @@ def redacted_record(event: Event, secrets: Secrets) -> bytes:
     A value of a step that holds a secret is left out of the record as a whole: `Unavailable` stands in its place.
 
     Raises:
-        ContractError: See `dagrun.kernel.model.codec.event_codec.encode`.
+        ContractError: See `dagrun.codec.event_codec.encode`.
         ValueRefused: See there, too.
     """
     data = encode_event(event)

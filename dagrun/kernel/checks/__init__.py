@@ -5,7 +5,6 @@ references into the output schemas of tools, and looks for cycles. The `CheckedP
 the runtime would otherwise have to find out at each step.
 
 Open `check_plan.py` first, then `check_step.py`. The live graph checks the steps of a patch with the same functions.
-`tool_contracts.py` compares the tools of a recorded run with those of now.
 
 The checker never calls a tool, imports no module of a tool, and waits for nothing. It changes no plan.
 """

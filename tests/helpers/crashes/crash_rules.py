@@ -11,6 +11,8 @@ from crash_process import RUN, Ended, Instant
 from crash_world import FREE, MOST_TOKENS, ONCE, TOOLS, World
 from dagrun import CheckedPlan, Event, State, Status
 from dagrun.api.replaying import replayed
+from dagrun.api.tool_contracts import check_recorded_plan, recorded_toolbox
+from dagrun.codec.event_codec import decode_event, encode_event
 from dagrun.events import (
     AttemptEnded,
     AttemptStarted,
@@ -27,10 +29,8 @@ from dagrun.events import (
     Spliced,
     StepSettled,
 )
-from dagrun.kernel.checks.tool_contracts import check_recorded_plan, recorded_toolbox
 from dagrun.kernel.graph.fold import fold, state_hash
 from dagrun.kernel.graph.live_graph import LiveGraph, make_frontier
-from dagrun.kernel.model.codec.event_codec import decode_event, encode_event
 from dagrun.kernel.model.event import Opening
 
 _EVENTS: Final[dict[bytes, Event]] = {}

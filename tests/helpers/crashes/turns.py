@@ -25,6 +25,7 @@ from crash_world import World
 from crashing import FOR_EVER, _to_end
 from dagrun import Event, Run, State, Status
 from dagrun.api.replaying import replayed
+from dagrun.codec.event_codec import decode_event
 from dagrun.errors import JournalDamaged
 from dagrun.events import (
     AttemptEnded,
@@ -39,7 +40,6 @@ from dagrun.events import (
     StepSettled,
 )
 from dagrun.kernel.graph.fold import state_hash
-from dagrun.kernel.model.codec.event_codec import decode_event
 from dagrun.testing import run_virtual
 from simulation import seeded_schedule
 

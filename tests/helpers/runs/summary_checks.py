@@ -10,12 +10,12 @@ import pytest
 
 from dagrun import Event, Replayed, State, Status
 from dagrun.api.replaying import replayed
+from dagrun.codec.event_codec import events_of
 from dagrun.errors import shorten
 from dagrun.evaluate.metrics.metrics import measured_run
 from dagrun.events import AttemptEnded, PatchRefused, QuestionAnswered, QuestionAsked, Reviewed, RunResumed, RunStarted
 from dagrun.features.redacted_records.records import shown_events
 from dagrun.kernel.graph.figures import RunFigures, critical_path
-from dagrun.kernel.model.codec.event_codec import events_of
 from dagrun.kernel.model.journal import Held, Line
 from dagrun.observe.run_standing import RunState, standing_of
 from dagrun.observe.run_summary import RunSummary, summary_of

@@ -12,8 +12,8 @@ import pytest
 
 import dagrun
 from dagrun import MemoryJournal, Status
+from dagrun.codec.event_codec import events_of
 from dagrun.events import RunEnded, RunReopened, RunSuspended
-from dagrun.kernel.model.codec.event_codec import events_of
 from objects import CANARY, Thing, Workshop, cut_off, texts_of
 
 pytestmark = pytest.mark.anyio

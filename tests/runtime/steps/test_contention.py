@@ -17,9 +17,9 @@ import anyio
 import pytest
 
 from dagrun import SQLiteJournal, replay
+from dagrun.codec.event_codec import events_of
 from dagrun.errors import JournalError
 from dagrun.events import AttemptEnded, AttemptStarted, RunEnded, StepSettled
-from dagrun.kernel.model.codec.event_codec import events_of
 from kill_child import LONG, RUN, Outside
 from kill_server import Server, serving
 from seeds import NIGHT

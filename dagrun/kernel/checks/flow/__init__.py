@@ -5,5 +5,5 @@ spliced. A run does nothing about it: a call that a person must agree to has an 
 here is imported unless the policy has a `Flow`.
 
 Open `labels.py` first, which has the rules; `sources.py` says what tools and the policy say; `crossings.py` finds the
-calls to ask about, and words them; `plan_flow.py` does it for a whole plan, and `flow_table.py` shows it.
+calls to ask about, and words them; `plan_flow.py` does it for a whole plan.
 """

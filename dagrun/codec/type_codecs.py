@@ -19,8 +19,7 @@ from typing import Any, Final, Literal, NoReturn, cast
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from dagrun.errors import ContractError, RecordRefused, shorten
-from dagrun.kernel.model.codec.json_text import (
+from dagrun.codec.json_text import (
     ReadResult,
     expect,
     read_stored,
@@ -33,6 +32,7 @@ from dagrun.kernel.model.codec.json_text import (
     write_text,
     write_whole,
 )
+from dagrun.errors import ContractError, RecordRefused, shorten
 from dagrun.kernel.model.outcome import LATER, UNRECORDED
 from dagrun.kernel.model.patch import Add, Drop, Edit, Replace, Rewire, edit_as_dict
 from dagrun.kernel.model.signature import explain

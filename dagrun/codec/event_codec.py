@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
+from dagrun.codec.json_text import scan_whole, write_number
+from dagrun.codec.type_codecs import Fields
 from dagrun.errors import ContractError, JournalDamaged, RecordRefused, RunNotFound, UnknownFormat, shorten
 from dagrun.kernel.model import event as events
-from dagrun.kernel.model.codec.json_text import scan_whole, write_number
-from dagrun.kernel.model.codec.type_codecs import Fields
 from dagrun.kernel.model.event import AttemptEnded, AttemptStarted, Event, RunStarted, event_types
 from dagrun.kernel.model.journal import FORMAT, Line
 from dagrun.kernel.model.outcome import PROCEED, State
