@@ -1,7 +1,8 @@
 """Read YAML as another notation for JSON, without the surprises of YAML.
 
 ``no``, ``on``, ``12:30``, ``010`` and dates are texts. Anchors, aliases, tags, directives, merge keys and several
-documents are refused.
+documents are refused in plans. Documents of others may have anchors, merge keys and ``%YAML``: an alias is the very
+object of its anchor, and how much all aliases stand for is limited, as aliases of aliases multiply.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _WORDS: Final = {"true": True, "false": False, "null": None, "": None}
 _INT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)", re.ASCII)
 # libyaml looks ahead, and from 0.2.6 on its scanner refuses 1,000 levels before the composer has met its own ceiling.
 _TOO_DEEP: Final = "maximum nesting depth"
+_MOST_ALIASED: Final = 1_000_000  # values that the aliases of a text stand for
 _FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
 
@@ -36,8 +38,8 @@ def read_yaml(text: str, max_depth: int) -> tuple[Any, list[Problem]]:
     return tree, problems + take_out_marks(tree)
 
 
-def parse_yaml(text: str, max_depth: int) -> tuple[Any, list[Problem]]:
-    """Parse *text*.
+def parse_yaml(text: str, max_depth: int, *, is_plan: bool = True) -> tuple[Any, list[Problem]]:
+    """Parse *text*, as a plan or as a document of somebody else.
 
     Returns:
         Plain JSON with marks, as from `parse_json`; and a problem for each use of a YAML feature that is refused.
@@ -45,7 +47,7 @@ def parse_yaml(text: str, max_depth: int) -> tuple[Any, list[Problem]]:
     Raises:
         PlanRefused: The text is not YAML, holds several documents, or is nested deeper than *max_depth*.
     """
-    composer = _Composer(max_depth)
+    composer = _Composer(max_depth, is_plan)
     try:
         # Events, not nodes: building nodes is recursive, and follows aliases.
         for event in yaml.parse(text, Loader=_LOADER):
@@ -65,13 +67,19 @@ def parse_yaml(text: str, max_depth: int) -> tuple[Any, list[Problem]]:
     return composer.root, composer.problems
 
 
+class _Merge(str):
+    """The key ``<<``, without quotes."""
+
+
 class _Frame:
-    """An object or a list that is being read."""
+    """An object or a list that is being read; *size* counts the values in it."""
 
-    __slots__ = ("elements", "is_object", "key", "pairs")
+    __slots__ = ("anchor", "elements", "is_object", "key", "pairs", "size")
 
-    def __init__(self, *, is_object: bool) -> None:
+    def __init__(self, anchor: str | None, *, is_object: bool) -> None:
         self.is_object = is_object
+        self.anchor = anchor
+        self.size = 1
         self.key: str | None = None
         self.pairs: list[tuple[str, Any]] = []
         self.elements: list[Any] = []
@@ -80,19 +88,21 @@ class _Frame:
 class _Composer:
     """Builds plain JSON from the events of a YAML parser, without recursion."""
 
-    def __init__(self, max_depth: int) -> None:
+    def __init__(self, max_depth: int, is_plan: bool) -> None:
         self.root: Any = None
         self.problems: list[Problem] = []
         self._max_depth = max_depth
         self._stack: list[_Frame] = []
         self._documents = 0
+        self._is_plan = is_plan
+        self._anchored: dict[str, tuple[Any, int]] = {}  # values with their sizes
+        self._aliased = 0
 
     def read_event(self, event: Any) -> None:
         """Process one event."""
         match event:
             case yaml.AliasEvent():
-                self._refuse(event, f"the alias *{event.anchor}")
-                self._put("")
+                self._put(*self._value_of(event))
             case yaml.ScalarEvent():
                 self._check_properties(event)
                 self._scalar(event)
@@ -101,7 +111,8 @@ class _Composer:
                 self._open(event, is_object=isinstance(event, yaml.MappingStartEvent))
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 frame = self._stack.pop()
-                self._put(make_object(frame.pairs) if frame.is_object else frame.elements)
+                value = self._object(frame, event) if frame.is_object else frame.elements
+                self._put(value, frame.size, frame.anchor)
             case yaml.DocumentStartEvent():
                 self._begin(event)
 
@@ -110,7 +121,7 @@ class _Composer:
         if self._documents > 1:
             self._refuse(event, "a second document")
             raise PlanRefused(self.problems)
-        if event.version or event.tags:
+        if event.tags or (event.version and self._is_plan):
             self._refuse(event, "a directive")
 
     def _open(self, event: Any, *, is_object: bool) -> None:
@@ -119,23 +130,55 @@ class _Composer:
         if self._stack and self._stack[-1].is_object and self._stack[-1].key is None:
             self._refuse(event, "a key that is no text")
             raise PlanRefused(self.problems)
-        self._stack.append(_Frame(is_object=is_object))
+        self._stack.append(_Frame(event.anchor, is_object=is_object))
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
         is_key = bool(self._stack) and self._stack[-1].is_object and self._stack[-1].key is None
         is_plain = event.implicit[0]
         if is_key:
-            if event.value == "<<" and is_plain:
+            is_merge = event.value == "<<" and is_plain
+            if is_merge and self._is_plan:
                 self._refuse(event, "the merge key <<")
-            self._stack[-1].key = event.value
+            self._stack[-1].key = _Merge(event.value) if is_merge and not self._is_plan else event.value
+            self._note(event.anchor, event.value, 1)
         else:
-            self._put(_read_plain(event.value) if is_plain else event.value)
+            self._put(_read_plain(event.value) if is_plain else event.value, 1, event.anchor)
 
-    def _put(self, value: Any) -> None:
+    def _value_of(self, event: Any) -> tuple[Any, int]:
+        """Return the value that an alias stands for, and its size."""
+        if not self._is_plan and event.anchor in self._anchored:
+            value, size = self._anchored[event.anchor]
+            self._aliased += size
+            if self._aliased <= _MOST_ALIASED:
+                return value, size
+            self._refuse(event, f"aliases for over {_MOST_ALIASED} values, up to *{event.anchor}")
+            raise PlanRefused(self.problems)
+        self._refuse(event, f"the alias *{event.anchor}")
+        return "", 1
+
+    def _object(self, frame: _Frame, event: Any) -> dict[str, Any]:
+        """Make an object; what it merges counts less than its own fields."""
+        merged: dict[str, Any] = {}
+        for _, said in (pair for pair in frame.pairs if type(pair[0]) is _Merge):
+            for source in reversed(said if isinstance(said, list) else [said]):
+                if not isinstance(source, dict):
+                    self._refuse(event, "a merge key << with something that is no object, before")
+                    raise PlanRefused(self.problems)
+                merged |= source
+        own = make_object([pair for pair in frame.pairs if type(pair[0]) is not _Merge])
+        return {**merged, **own} if merged else own
+
+    def _note(self, anchor: str | None, value: Any, size: int) -> None:
+        if anchor is not None:
+            self._anchored[anchor] = value, size
+
+    def _put(self, value: Any, size: int, anchor: str | None = None) -> None:
+        self._note(anchor, value, size)
         if not self._stack:
             self.root = value
             return
         frame = self._stack[-1]
+        frame.size += size
         if not frame.is_object:
             frame.elements.append(value)
         elif frame.key is not None:
@@ -145,7 +188,7 @@ class _Composer:
             frame.key = str(value)
 
     def _check_properties(self, event: Any) -> None:
-        if event.anchor is not None:
+        if event.anchor is not None and self._is_plan:
             self._refuse(event, f"the anchor &{event.anchor}")
         if event.tag is not None:
             self._refuse(event, f"the tag {event.tag}")

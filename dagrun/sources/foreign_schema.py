@@ -2,12 +2,15 @@
 
 A foreign schema is hostile input. The rules:
 
-1. It is plain JSON within limits of size and depth. Everything is copied, so nobody can change it later.
+1. It is plain JSON within limits of size and depth. Everything is copied, so nobody can change it later. Descriptions
+   do not count: they are cut where they are too much beside what is checked. A null in place of a schema says nothing.
 2. Only keywords that are known here are kept, each with a value of its right shape. Other keywords say nothing about
    values, or nothing that can be checked here.
 3. The result is of draft 2020-12. What older drafts and OpenAPI 3.0 write in another way is rewritten.
 4. References point into the document itself. Each becomes ``#/$defs/NAME``, and definitions that nothing uses are left
    out. Nothing is ever fetched. A reference that leads back to itself without a step into the value is refused.
+   A schema that is read late may be larger: its definitions are read as far as the limits go, and any other on the
+   first value that it is about.
 5. ``pattern``, ``format``, ``patternProperties``, ``uniqueItems`` and ``unevaluated…`` are kept for readers, never
    executed: a pattern can take for ever, and a comparison of all elements with each other nearly so. Whoever defined
    the tool checks them.
@@ -31,6 +34,8 @@ MAX_SCHEMA_DEPTH: Final = 32  # levels of schemas inside schemas
 MAX_DEFINITIONS: Final = 500
 MAX_EXPANSION: Final = 2_000  # schemas that may look at one and the same value
 MAX_TEXT: Final = 2_000  # characters of a description
+_SHORTER_TEXTS: Final = (300, 100, 0)  # characters of all, where they are too many
+_MOST_COMPOSED: Final = 8  # levels of allOf
 
 _MAX_JSON_DEPTH: Final = 2 * MAX_SCHEMA_DEPTH + 2  # "properties" and "anyOf" are levels of JSON, and none of schemas
 _MAX_TREE_BYTES: Final = 4 << 20  # beyond that, nobody measures how much it is
@@ -54,7 +59,14 @@ _FOLLOWS_ONLY_HERE: Final = ("$dynamicRef", "$recursiveRef")
 NOTHING: Final[Schema] = {"not": {}}  # the schema that no value fits
 
 
-def read_schema(schema: Any, what: str, inside: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def read_schema(
+    schema: Any,
+    what: str,
+    inside: Mapping[str, Any] | None = None,
+    *,
+    without: str = "",
+    is_late: bool = False,
+) -> dict[str, Any]:
     """Return a foreign schema in the form that the top of this file describes.
 
     Args:
@@ -62,13 +74,20 @@ def read_schema(schema: Any, what: str, inside: Mapping[str, Any] | None = None)
         what: The thing that it describes, to begin messages with.
         inside: The document that the schema is a part of, and that its references point into; `None` if it is the
             whole document. Of a larger document, only what the schema refers to is looked at and counts.
+        without: A flag whose properties are left out, and not required: what is only for answers (``readOnly``) is not
+            sent, and what is only for requests (``writeOnly``) does not come back.
+        is_late: Whether it may be larger than the limits; if it is, its ``$defs`` are `LateDefinitions`.
 
     Raises:
         ContractError: It is no JSON Schema, or one that cannot be enforced; the message says where.
     """
     try:
-        read = _whole(schema) if inside is None else _part_of(schema, inside)
-        _check_expansion(read)
+        copier = _Copier()
+        plain = copier.copied(schema, (), 0)
+        read = _Reader(plain, plain if inside is None else inside, copier, without).read(is_late=is_late)
+        if not isinstance(read.get("$defs"), LateDefinitions):
+            _fit(read)
+            _check_expansion(read)
     except BadSchema as error:
         place = "/".join(map(str, error.place))
         raise ContractError(f"{what}: not a JSON Schema that can be used: {shorten(place) or 'it'} {error}") from None
@@ -86,26 +105,26 @@ class BadSchema(ValueError):
 # Plain JSON ----------------------------------------------------------------------------------------------------------
 
 
-def _whole(schema: Any) -> dict[str, Any]:
-    """Read a schema that is a document of its own, in a time that the limits bound."""
-    copier = _Copier()
-    plain = copier.copied(schema, (), 0)
-    _check_size(plain)
-    return _Reader(plain, plain, copier).read()
+def _fit(read: dict[str, Any]) -> None:
+    """Shorten the descriptions of a schema, in place, until it is within the ceiling."""
+    size = 0
+    for most in (MAX_TEXT, *_SHORTER_TEXTS):
+        for part in [part for part in _every(read) if most < MAX_TEXT and "description" in part]:
+            text = part.pop("description")
+            if most:
+                part["description"] = text if len(text) <= most else f"{text[:most]}…"
+        size = len(encode_plain(read).encode())
+        if size <= MAX_SCHEMA_BYTES:
+            return
+    raise BadSchema(f"has {size} bytes of JSON without its descriptions, the ceiling is {MAX_SCHEMA_BYTES}")
 
 
-def _part_of(schema: Any, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Read a schema of a document that is far larger than a schema may be."""
-    copier = _Copier()
-    read = _Reader(copier.copied(schema, (), 0), document, copier).read()
-    _check_size(read)
-    return read
-
-
-def _check_size(plain: Any) -> None:
-    size = len(encode_plain(plain).encode())
-    if size > MAX_SCHEMA_BYTES:
-        raise BadSchema(f"has {size} bytes of JSON, the ceiling is {MAX_SCHEMA_BYTES}")
+def _every(read: Schema) -> Iterator[Any]:
+    """Yield every schema in a schema that has been read."""
+    waiting = [read, *read.get("$defs", {}).values()]
+    while waiting:
+        yield (part := waiting.pop())
+        waiting += subschemas(part)
 
 
 class _Copier:
@@ -170,38 +189,66 @@ class _Reader:
         schema: The schema, as plain JSON.
         document: The document that its references point into.
         copier: Copies the targets of references, if that is another document.
+        without: A flag whose properties are left out; or an empty text.
     """
 
-    def __init__(self, schema: Any, document: Any, copier: _Copier) -> None:
+    def __init__(self, schema: Any, document: Any, copier: _Copier, without: str = "") -> None:
         self._root = schema
         self._document = document
         self._copier = copier
         self._names: dict[str, str] = {}  # by target of a reference
-        self._waiting: list[tuple[str, Any]] = []  # definitions to read: name and schema
+        self._waiting: dict[str, Any] = {}  # definitions to read, by name
+        self._without = without
+        self._is_late = False
         self._is_old = isinstance(document, Mapping) and _ignores_siblings(document)
 
-    def read(self) -> dict[str, Any]:
+    def read(self, *, is_late: bool = False) -> dict[str, Any]:
         """Return the schema in the one form."""
+        self._is_late = is_late
         root = self._schema(self._root, (), 0)
-        definitions: dict[str, Any] = {}
-        while self._waiting:
-            name, schema = self._waiting.pop()
-            definitions[name] = self._schema(schema, ("$defs", name), 0)
-        return {**root, "$defs": dict(sorted(definitions.items()))} if definitions else root
+        definitions = LateDefinitions(self)
+        left = MAX_SCHEMA_BYTES - (len(encode_plain(root)) if is_late else 0)
+        while self._waiting and left >= 0:  # the nearest ones first
+            name = next(iter(self._waiting))
+            definitions[name] = self.definition(name)
+            left -= len(encode_plain(definitions[name])) if is_late else 0
+        if not self._waiting and left >= 0:
+            return {**root, "$defs": dict(sorted(definitions.items()))} if definitions else root
+        return {**root, "$defs": definitions}
+
+    @property
+    def unread(self) -> list[str]:
+        """The names of the definitions that have not been read."""
+        return list(self._waiting)
+
+    def definition(self, name: str) -> dict[str, Any]:
+        """Read the next definition."""
+        return self._schema(self._waiting.pop(name), ("$defs", name), 0)
+
+    def late_definition(self, name: str) -> dict[str, Any]:
+        """Read a definition when a value asks for it; one that cannot be used says nothing."""
+        self._copier = _Copier()
+        try:
+            return self.definition(name)
+        except BadSchema:
+            return {}
 
     def _schema(self, schema: Any, place: Path, depth: int) -> dict[str, Any]:
         if depth > MAX_SCHEMA_DEPTH:
             raise BadSchema(f"is nested deeper than {MAX_SCHEMA_DEPTH} schemas", place[:3])
-        if schema is True:
+        if schema is True or (schema is None and depth):
             return {}
         if schema is False:
             return dict(NOTHING)
         if not isinstance(schema, dict):
             raise BadSchema("must be an object, true or false", place)
         modern = _modernised(schema, place)
+        if self._without:
+            modern = self._unflagged(modern)
         read: dict[str, Any] = {}
         for key, value in modern.items():
-            self._keyword(read, key, value, place, depth)
+            if value is not None or key in ("const", "default"):
+                self._keyword(read, key, value, place, depth)
         return self._with_reference(read, modern, place)
 
     def _keyword(self, read: dict[str, Any], key: str, value: Any, place: Path, depth: int) -> None:
@@ -243,7 +290,7 @@ class _Reader:
             raise BadSchema(reason, place)
         if target not in self._names:
             schema = self._resolved(target, place)
-            if len(self._names) >= MAX_DEFINITIONS:
+            if len(self._names) >= MAX_DEFINITIONS and not self._is_late:
                 raise BadSchema(f"has over {MAX_DEFINITIONS} definitions", place[:1])
             last = re.sub(r"[^A-Za-z0-9_.-]", "_", unquote(target.rpartition("/")[2]))[:60].strip("#") or "Whole"
             taken = set(self._names.values())
@@ -252,20 +299,86 @@ class _Reader:
                 number += 1
                 name = f"{last}_{number}"
             self._names[target] = name
-            self._waiting.append((name, schema))
+            self._waiting[name] = schema
         return self._names[target]
 
     def _resolved(self, target: str, place: Path) -> Any:
-        found: Any = self._document
-        for part in target.split("/")[1:]:
-            key = unquote(part).replace("~1", "/").replace("~0", "~")
-            if isinstance(found, dict) and key in found:
-                found = found[key]
-            elif isinstance(found, list) and key.isascii() and key.isdigit() and len(key) < 6 and int(key) < len(found):
-                found = found[int(key)]
-            else:
-                raise BadSchema(f"refers to {shorten(repr(target), 60)}, which is not in the schema", place)
+        try:
+            found = part_at(self._document, target)
+        except LookupError:
+            raise BadSchema(f"refers to {shorten(repr(target), 60)}, which is not in the schema", place) from None
         return found if self._document is self._root else self._copier.copied(found, place, 0)
+
+    def _unflagged(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return a schema without the properties that have the flag, in it or in what it is composed of."""
+        gone: set[str] = set()
+        waiting: list[Any] = [schema]
+        seen: set[int] = set()
+        while waiting:
+            part = waiting.pop()
+            if not isinstance(part, Mapping) or id(part) in seen:
+                continue
+            seen.add(id(part))
+            properties, parts = part.get("properties"), part.get("allOf")
+            for name, one in properties.items() if isinstance(properties, Mapping) else ():
+                both = (one, self._target(one))
+                if any(isinstance(each, Mapping) and each.get(self._without) is True for each in both):
+                    gone.add(name)
+            waiting += [*(parts if isinstance(parts, list) else ()), self._target(part)]
+        kept = dict(schema)
+        if isinstance(properties := kept.get("properties"), dict):
+            kept["properties"] = {name: one for name, one in properties.items() if name not in gone}
+        if isinstance(required := kept.get("required"), list):
+            kept["required"] = [name for name in required if not isinstance(name, str) or name not in gone]
+        return kept
+
+    def _target(self, schema: Any) -> Any:
+        """Return the target of the reference of a schema as it is written; `None` if there is none."""
+        target = schema.get("$ref") if isinstance(schema, Mapping) else None
+        try:
+            return part_at(self._document, target) if isinstance(target, str) and target.startswith("#/") else None
+        except LookupError:
+            return None
+
+
+class LateDefinitions(dict[str, Any]):
+    """The definitions of a schema that is larger than the limits; each is read on first use.
+
+    Args:
+        reader: Reads them.
+    """
+
+    def __init__(self, reader: _Reader) -> None:
+        super().__init__()
+        self._reader = reader
+
+    @property
+    def all_named(self) -> dict[str, Any]:
+        """What has been read, and the schema of anything in place of what has not."""
+        return {name: {} for name in self._reader.unread} | self
+
+    def __missing__(self, name: str) -> dict[str, Any]:
+        """Read a definition."""
+        made = self[name] = self._reader.late_definition(name)
+        return made
+
+
+def part_at(document: Any, target: str) -> Any:
+    """Return the part of a document that a reference ``#/…`` leads to, through objects and lists.
+
+    Raises:
+        LookupError: There is none.
+    """
+    found = document
+    for part in target.split("/")[1:]:
+        key = unquote(part).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list) and key.isascii() and key.isdigit() and len(key) < 6:
+            found = found[int(key)]
+        elif isinstance(found, Mapping):
+            found = found[key]
+        else:
+            raise LookupError(target)
+    return found
 
 
 def _ignores_siblings(document: Mapping[str, Any]) -> bool:
@@ -407,12 +520,9 @@ def _check_expansion(root: Schema) -> None:
     costs: dict[str, int] = {}
     for name in definitions:
         _cost_of(name, definitions, costs)
-    waiting = [root, *definitions.values()]
-    while waiting:
-        part = waiting.pop()
+    for part in _every(root):
         if _sum(part, costs) > MAX_EXPANSION:
             raise BadSchema(f"would look at one value with over {MAX_EXPANSION} schemas")
-        waiting += subschemas(part)
 
 
 def subschemas(schema: Schema) -> Iterator[Schema]:

@@ -23,6 +23,8 @@ FIRST_WORK: Final = 50_000  # units that each check has
 WORK_BY_BYTE: Final = 4  # more of them, for each byte of JSON
 MAX_WORK: Final = 2_000_000  # in all; that many take some three seconds
 MAX_FAULTS: Final = 20
+_MOST_FORMS: Final = 6  # that a fault names
+_MOST_WEAK: Final = 2_000  # parts of a schema
 
 FaultKind = Literal["missing", "unknown", "other"]
 
@@ -98,6 +100,8 @@ class SchemaRules:
         waiting, seen = [part], set[int]()
         while waiting:
             at = waiting.pop()
+            if len(seen) > _MOST_WEAK:
+                return True  # nobody looks through all that large documents refer to
             if id(at) in seen or isinstance(at, bool):
                 continue
             seen.add(id(at))
@@ -316,37 +320,36 @@ def _all_of(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -
 def _any_of(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
     tried: list[list[SchemaFault]] = []
     for part in said:
-        found = check.faults(value, part, place)
-        if not found:
+        tried.append(check.faults(value, part, place))
+        if not tried[-1]:
             return []
-        if check.admits(part, value):
-            tried.append(found)
-    return _none_fits(tried, said, place)
+    return _none_fits(check, value, tried, said, place)
 
 
 def _one_of(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:
-    tried: list[list[SchemaFault]] = []
-    fitting = weak = 0
-    for part in said:
-        found = check.faults(value, part, place)
-        if not found:
-            fitting += 1
-            weak += check.is_weak(part)
-        elif check.admits(part, value):
-            tried.append(found)
+    tried = [check.faults(value, part, place) for part in said]
+    fitting = tried.count([])
+    weak = fitting > 1 and any(check.is_weak(part) for part, found in zip(said, tried, strict=True) if not found)
     # One that fits only because its pattern was not executed may well be none.
     if fitting > 1 and not weak:
         return [SchemaFault("other", place, f"it fits {fitting} of the forms that exclude each other")]
-    return [] if fitting else _none_fits(tried, said, place)
+    return [] if fitting else _none_fits(check, value, tried, said, place)
 
 
-def _none_fits(tried: list[list[SchemaFault]], said: list[Any], place: Path) -> list[SchemaFault]:
-    if len(tried) == 1:
-        return tried[0]  # the only form of the value's type, so its faults are those of the value
-    if not tried:
-        return [SchemaFault("other", place, f"it has none of the {len(said)} types that it may have")]
-    nearest = min(tried, key=lambda faults: (len(faults), -max(len(fault.place) for fault in faults)))[0]
-    return [SchemaFault("other", place, f"it fits none of its {len(said)} forms (nearest: {nearest})")]
+def _none_fits(
+    check: _Check, value: Any, tried: list[list[SchemaFault]], said: list[Any], place: Path
+) -> list[SchemaFault]:
+    """Return the faults of a value that fits none of its forms: those of the nearest one, and which one that is."""
+    forms = [(number, found) for number, found in enumerate(tried) if check.admits(said[number], value)]
+    if len(forms) == 1 or len(said) == 1:
+        return forms[0][1] if forms else tried[0]  # the only form of the value's type, so its faults are the value's
+    if not forms:
+        reasons = list(dict.fromkeys(found[0].text.removeprefix("it should be ") for found in tried))
+        return [SchemaFault("other", place, f"it should be {' or '.join(reasons[:_MOST_FORMS])}")]
+    number, nearest = min(forms, key=lambda form: (len(form[1]), -max(len(fault.place) for fault in form[1])))
+    name = said[number].get("$ref", f"form {number + 1}").removeprefix("#/$defs/")
+    text = f"it fits none of its {len(said)} forms (nearest is {shorten(name, 60)}: {'; '.join(map(str, nearest[:3]))})"
+    return [SchemaFault("other", place, text)]
 
 
 def _not(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -> Found:

@@ -20,7 +20,7 @@ from dagrun.kernel.model.signature import Arguments, Output
 from dagrun.kernel.model.tool import MAX_NAME, Tool, assembled_tool
 from dagrun.kernel.model.tool_context import ToolContext
 from dagrun.kernel.model.value import MAX_VALUE_BYTES, Stored, decode, encode, to_json
-from dagrun.sources.foreign_schema import NOTHING, Schema, definition_of, in_place, read_schema
+from dagrun.sources.foreign_schema import NOTHING, LateDefinitions, Schema, definition_of, in_place, read_schema
 from dagrun.sources.schema_check import SchemaFault, SchemaRules
 
 Call = Callable[[dict[str, Any], ToolContext], Awaitable[Any]]
@@ -338,6 +338,8 @@ def output_of_read(tool: str, read: dict[str, Any]) -> Output:
     if read == NOTHING:
         raise ContractError(f"{tool}: the output has a schema that no value fits")
     rules = SchemaRules(read)
+    late = read.get("$defs")
+    shown = {**read, "$defs": late.all_named} if isinstance(late, LateDefinitions) else read
 
     def encode_checked(value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
         stored = encode(value, limit)
@@ -347,7 +349,7 @@ def output_of_read(tool: str, read: dict[str, Any]) -> Output:
             raise ValueRefused(f"does not return what it declares: {text}")
         return stored
 
-    return Output(read, encode_checked)
+    return Output(shown, encode_checked)
 
 
 # Definitions of others -----------------------------------------------------------------------------------------------

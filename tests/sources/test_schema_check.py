@@ -135,7 +135,7 @@ def test_messages_say_what_is_wrong_and_never_show_the_value() -> None:
         "unit: it should be one of 'C', 'F'",
     ]
     either = {"anyOf": [{"required": ["a", "b"], "type": "object"}, {"required": ["c"], "type": "object"}]}
-    assert faults(either, {"x": secret}) == ["it fits none of its 2 forms (nearest: c: it is missing)"]
+    assert faults(either, {"x": secret}) == ["it fits none of its 2 forms (nearest is form 2: c: it is missing)"]
 
 
 EVIL = "^(a+)+$"

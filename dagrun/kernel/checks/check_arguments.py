@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from dagrun.errors import shorten
 from dagrun.kernel.checks.check_context import CheckContext, ToolFacts
 from dagrun.kernel.checks.findings import Findings
 from dagrun.kernel.model.contracts.objects import hint_at, hint_name, may_take, places_in
@@ -218,7 +219,7 @@ class ArgumentCheck:
 
     def _report(self, error: ValidationError, holes: tuple[Path, ...]) -> None:
         """Add the problems that pydantic found, except those that references may cause; values are never shown."""
-        reasons: dict[Path, dict[str, None]] = {}
+        reasons: dict[tuple[Path, str], dict[str, None]] = {}  # a problem for each place, and for each missing field
         for fault in error.errors(include_url=False, include_input=False, include_context=False):
             spot = self._spot(fault["loc"], fault["type"])
             if fault["type"] in _NAME_FAULTS and len(fault["loc"]) == 1:
@@ -226,16 +227,19 @@ class ArgumentCheck:
             if fault["loc"] and self.contract.names.get(str(fault["loc"][0])) in self.contract.secrets:
                 continue  # `_check_secrets` has reported it
             if not spot.is_open(holes):
-                reasons.setdefault(spot.place, {})[_reason(fault["msg"])] = None
-        for place, texts in reasons.items():
+                field = str(fault["loc"][-1]) if fault["type"].startswith("missing") else ""
+                text = f"its field {shorten(field, 60)} is missing" if field else _reason(fault["msg"])
+                reasons.setdefault((spot.place, "" if spot.choices else field), {})[text] = None
+        for (place, _), texts in reasons.items():
             argument = path_text(place).removeprefix(".")
             reason, found = " or ".join(list(texts)[:3]), describe(_at(self.step.args, place))
             self.add("DR205", f"args{path_text(place)}", argument=argument, reason=reason, found=found)
 
     def _spot(self, location: tuple[int | str, ...], kind: str) -> _Spot:
         """Find the place in the arguments for a location of pydantic, which also names branches of unions."""
-        parts = location[:-1] if kind == "missing" else location
-        spot = _Spot((), [], is_certain=kind in _NAME_FAULTS)
+        is_missing = kind.startswith("missing")
+        parts = location[:-1] if is_missing else location
+        spot = _Spot((), [], is_certain=is_missing or kind in _NAME_FAULTS)
         value: Any = self.step.args
         for number, part in enumerate(parts):
             key = self._written_name(part) if number == 0 else part

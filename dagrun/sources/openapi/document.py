@@ -7,16 +7,18 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from dagrun.errors import ContractError, PlanRefused, shorten
 from dagrun.plans.yaml_reader import parse_yaml
+from dagrun.sources.foreign_schema import part_at
 
 MAX_BYTES: Final = 64 << 20
 _MAX_YAML_DEPTH: Final = 100
 _MAX_HOPS: Final = 20
 _VERSION: Final = re.compile(r"3\.[012](?:\.|$)")
 _METHODS: Final = ("get", "head", "options", "query", "put", "delete", "post", "patch")
+_PLAIN_URL: Final = re.compile(r"[!$-;=@-\[\]-z|~]+")  # printable ASCII without quotes, braces, query and fragment
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9a-f:.]{2,45}", re.IGNORECASE)
 
 Raw = Mapping[str, Any]
@@ -67,13 +69,10 @@ class Document:
     def _at(self, target: Any) -> Any:
         if not isinstance(target, str) or not target.startswith("#/"):
             raise Unusable(f"refers to {shorten(repr(target), 60)}, which is elsewhere, and nothing is fetched")
-        found: Any = self.content
-        for part in target[2:].split("/"):
-            key = unquote(part).replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, Mapping) or key not in found:
-                raise Unusable(f"refers to {shorten(repr(target), 60)}, which is not in the document")
-            found = found[key]
-        return found
+        try:
+            return part_at(self.content, target)
+        except LookupError:
+            raise Unusable(f"refers to {shorten(repr(target), 60)}, which is not in the document") from None
 
     def operations(self) -> Iterator[tuple[str, str, Raw, Raw]]:
         """Yield the method, the path, the path item and the operation of each operation.
@@ -131,11 +130,12 @@ def _parsed(data: bytes, origin: str, *, is_yaml: bool) -> Any:
         raise ContractError(f"{origin}: byte {error.start} is not UTF-8") from None
     if is_yaml:
         try:
-            content, problems = parse_yaml(text, _MAX_YAML_DEPTH)
+            content, problems = parse_yaml(text, _MAX_YAML_DEPTH, is_plan=False)
         except PlanRefused as refused:
             content, problems = None, list(refused.problems)
         if problems:
-            raise ContractError(f"{origin}: {problems[0].sentence}")
+            said = problems[0]
+            raise ContractError(f"{origin}: {said.facts['reason'] if said.code == 'DR004' else said.sentence}")
         return content
     try:
         return json.loads(text)
@@ -153,7 +153,11 @@ def base_of(document: Document, base_url: str | None) -> str:
     Raises:
         ContractError: There is none, or it cannot be called.
     """
-    url = base_url if base_url is not None else _first_server(document)
+    url = base_url if base_url is not None else next(_server_urls(document.content), "")
+    if not url:
+        raise ContractError(
+            f"{document.origin}: it names no server; give base_url (on the command line --openapi-url), such as 'https://…'"
+        )
     what = "base_url" if base_url is not None else f"{document.origin}: its server"
     try:
         parts = urlsplit(url)
@@ -169,16 +173,38 @@ def base_of(document: Document, base_url: str | None) -> str:
     return url.rstrip("/")
 
 
-def _first_server(document: Document) -> str:
-    servers = document.content.get("servers")
-    first = servers[0] if isinstance(servers, list) and servers else None
-    url = first.get("url") if isinstance(first, Mapping) else None
-    if not isinstance(url, str) or not url:
-        raise ContractError(
-            f"{document.origin}: it names no server; give base_url (on the command line --openapi-url), such as 'https://…'"
-        )
-    variables = first.get("variables") if isinstance(first, Mapping) else None
-    for name, variable in variables.items() if isinstance(variables, Mapping) else ():
-        if isinstance(variable, Mapping):
-            url = url.replace(f"{{{name}}}", str(variable.get("default", "")))
-    return url
+def own_base(document: Document, described: Raw, base_url: str) -> str:
+    """Return the address of an operation, or of a path, that may name servers of its own.
+
+    The origin is always that of *base_url*, because the host has named no other. If one of the servers is the first
+    one of the document, whatever *base_url* replaces it by is meant.
+
+    Raises:
+        Unusable: Its servers are elsewhere.
+    """
+    root = next(_server_urls(document.content), "").rstrip("/") or "/"
+    # The home of the document: what relative addresses start from.
+    home = f"{base_url.removesuffix(root) if re.match('/[^/]', root) else base_url}/"
+    own = [urljoin(home, url).rstrip("/") for url in _server_urls(described)]
+    first = urljoin(home, root).rstrip("/")
+    if not own or base_url in own or first.partition(":")[2] in (url.partition(":")[2] for url in own):
+        return base_url
+    origin = urlsplit(base_url)[:2]
+    for url in own:
+        if urlsplit(url)[:2] == origin and _PLAIN_URL.fullmatch(url):
+            return url
+    raise Unusable(f"has a server of its own: make a tool of it apart, with base_url={shorten(own[0], 100)!r}")
+
+
+def _server_urls(described: Raw) -> Iterator[str]:
+    """Yield the addresses of servers, with the defaults of their variables."""
+    servers = described.get("servers")
+    for server in servers if isinstance(servers, list) else ():
+        url = server.get("url") if isinstance(server, Mapping) else None
+        if not isinstance(url, str):
+            continue
+        variables = server.get("variables")
+        for name, variable in variables.items() if isinstance(variables, Mapping) else ():
+            if isinstance(variable, Mapping):
+                url = url.replace(f"{{{name}}}", str(variable.get("default", "")))
+        yield url

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
@@ -25,8 +25,8 @@ from dagrun.kernel.model.value import MAX_VALUE_BYTES, Stored, encode
 from dagrun.sources.foreign_schema import read_schema
 from dagrun.sources.network.guarded_transport import shared_transport
 from dagrun.sources.network.network_rules import NetworkRules
-from dagrun.sources.openapi.document import Document, Raw, Unusable, base_of, read_document
-from dagrun.sources.openapi.operations import Operation, name_of, read_operation, tags_of, without_flagged
+from dagrun.sources.openapi.document import Document, Raw, Unusable, base_of, own_base, read_document
+from dagrun.sources.openapi.operations import Operation, name_of, read_operation, tags_of
 from dagrun.sources.openapi.service_calls import Auth, Credentials, OperationCall, Service
 from dagrun.sources.schemas import fitting_name, output_of_read, tool_of_schemas
 
@@ -191,14 +191,19 @@ class _Given:
 
     def _tool(self, found: _Found, service: Service, options: dict[str, Any]) -> AnyTool:
         operation = read_operation(self._document, found.method, found.path, found.item, found.operation)
+        base = own_base(
+            self._document, found.operation if found.operation.get("servers") else found.item, service.base_url
+        )
+        service = service if base == service.base_url else replace(service, base_url=base)
         name = fitting_name(f"{self._prefix}{found.name}")
         effect = self._effects.get(found.name, operation.effect)
-        arguments = read_schema(operation.arguments, f"{name}: the arguments", self._document.content)
+        content = self._document.content
+        arguments = read_schema(operation.arguments, f"{name}: the arguments", content, without="readOnly")
         is_free = operation.answers is None or not self._check_answers
         return tool_of_schemas(
             name,
             OperationCall(service, operation, name, effect).make,
-            without_flagged(arguments, "readOnly"),
+            arguments,
             Output({}, encode) if is_free else LateOutput(lambda: self._output(name, operation)),
             effect=effect,
             description=operation.description or f"{operation.method} {operation.path}",
@@ -208,8 +213,9 @@ class _Given:
     def _output(self, name: str, operation: Operation) -> Output:
         """Return the output contract of an operation; any value, if its schema cannot be used."""
         try:
-            read = read_schema(operation.answers, f"{name}: the output", self._document.content)
-            return output_of_read(name, without_flagged(read, "writeOnly"))
+            content = self._document.content
+            read = read_schema(operation.answers, f"{name}: the output", content, without="writeOnly", is_late=True)
+            return output_of_read(name, read)
         except ContractError as error:
             _LOG.warning("the answers of %s are not checked: %s", name, error)
             return Output({}, encode)

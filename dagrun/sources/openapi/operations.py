@@ -16,11 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
+from urllib.parse import quote
 
 from dagrun.errors import shorten
 from dagrun.kernel.model.effect import Effect
-from dagrun.sources.foreign_schema import definition_of, subschemas
 from dagrun.sources.openapi.bodies import BODY, JSON_TYPES, Body, read_body, style_of
 from dagrun.sources.openapi.document import Document, Raw, Unusable
 from dagrun.sources.openapi.wire_forms import STYLES, Parameter, Place
@@ -43,7 +43,7 @@ _NOT_FOR_PLANS: Final = frozenset(
 _PREFIXES: Final = ("proxy-", "x-forwarded-", "sec-")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _METHOD: Final = re.compile(r"[A-Z][A-Z-]{0,30}", re.IGNORECASE)
-_MOST_COMPOSED: Final = 8  # levels of allOf
+_SENT: Final = "/%:@!$'()*+,;~?"  # characters of a query that stay as the document writes them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,7 @@ class Operation:
     Attributes:
         method: The method of HTTP.
         path: The path, with ``{name}`` for parameters.
+        query: The parts ``name=value`` of the query that every call sends, encoded.
         description: What it does, for planners.
         effect: What a call does to the world, as far as method and document say.
         path_parameters: The parameters of the path by name.
@@ -67,6 +68,7 @@ class Operation:
 
     method: str
     path: str
+    query: tuple[str, ...]
     description: str
     effect: Effect
     path_parameters: Mapping[str, Parameter]
@@ -101,8 +103,9 @@ def read_operation(document: Document, method: str, path: str, item: Raw, operat
     operation = document.followed(operation)
     if not _METHOD.fullmatch(method):
         raise Unusable("has a method that is none of HTTP")
-    _refuse_own_server(document, item, operation)
-    reader = _Parameters(document, path)
+    # A fragment only tells operations of one path apart, and is never sent.
+    path, _, query = path.partition("#")[0].partition("?")
+    reader = _Parameters(document, path, query)
     for raw in _merged(document, item.get("parameters", []), operation.get("parameters", [])):
         reader.read(raw)
     body = _read_body(document, operation.get("requestBody"), reader)
@@ -114,6 +117,7 @@ def read_operation(document: Document, method: str, path: str, item: Raw, operat
     return Operation(
         method=method.upper(),
         path=path,
+        query=reader.fixed_query,
         description=_words(operation.get("summary"), operation.get("description")),
         effect=_effect(method, operation, has_key=reader.key_header is not None),
         path_parameters=reader.in_path,
@@ -134,13 +138,6 @@ def read_operation(document: Document, method: str, path: str, item: Raw, operat
 
 def _words(*texts: Any) -> str:
     return shorten(" ".join(" ".join(text.split()) for text in texts if isinstance(text, str)), 2_000)
-
-
-def _refuse_own_server(document: Document, item: Raw, operation: Raw) -> None:
-    """Refuse an operation of another server: the address is fixed."""
-    own = operation.get("servers") or item.get("servers")
-    if own and own != document.content.get("servers"):
-        raise Unusable("has a server of its own, and the address is the same for all")
 
 
 def _effect(method: str, operation: Raw, *, has_key: bool) -> Effect:
@@ -174,9 +171,12 @@ def _merged(document: Document, shared: Any, own: Any) -> Iterable[Raw]:
 
 
 class _Parameters:
-    """Reads the parameters of one operation, after the ones of its path."""
+    """Reads the parameters of one operation, after the ones of its path.
 
-    def __init__(self, document: Document, path: str) -> None:
+    Documents tell operations apart by a query in the path, or write their parameters there: ``?beta=true&page={page}``.
+    """
+
+    def __init__(self, document: Document, path: str, query: str) -> None:
         self.in_path: dict[str, Parameter] = {}
         self.others: list[Parameter] = []
         self.key_header: str | None = None
@@ -184,11 +184,16 @@ class _Parameters:
         self.required: list[str] = []
         self._document = document
         self._template = set(re.findall(r"\{([^{}]*)\}", path))
+        self._query = {part.partition("=")[0]: part.partition("=")[2] for part in query.split("&") if part}
         self._credentials = _credential_names(document)
 
     def read(self, raw: Raw) -> None:
         """Read a parameter; one that is not for plans is left out."""
         name, place = raw["name"], raw["in"]
+        own = next((key for key, value in self._query.items() if value == f"{{{name}}}"), None)
+        if place == "path" and own is not None:
+            raw = {**raw, "name": own, "in": "query", "style": "form"}
+            name, place = own, "query"
         if place == "cookie" or (place == "path" and name not in self._template):
             return
         if place not in STYLES:
@@ -218,6 +223,7 @@ class _Parameters:
             self.in_path[name] = parameter
         else:
             self.others.append(parameter)
+            self._query.pop(name, None)
         self.schemas[argument] = _described(schema, raw)
         if place == "path" or raw.get("required") is True:
             self.required.append(argument)
@@ -234,6 +240,20 @@ class _Parameters:
         if not is_json and not media_type.startswith("text/"):
             raise Unusable(f"has a parameter of media type {shorten(media_type, 60)}")
         return self._document.followed(media).get("schema", {}), is_json
+
+    @property
+    def fixed_query(self) -> tuple[str, ...]:
+        """The parts of the query in the path that are no parameters.
+
+        Raises:
+            Unusable: One of them has a parameter that is not declared.
+        """
+        if missing := [value for value in self._query.values() if "{" in value]:
+            raise Unusable(f"does not declare the parameter {shorten(missing[0], 60)} of its path")
+        return tuple(
+            f"{quote(name, safe=_SENT)}={quote(value, safe=_SENT)}" if value else quote(name, safe=_SENT)
+            for name, value in self._query.items()
+        )
 
     def make_room(self, name: str) -> None:
         """Rename the parameter that has the name of the body."""
@@ -342,43 +362,3 @@ def _schemas_of(document: Document, content: Raw) -> Iterator[Any]:
             yield {"type": "string"}
         else:
             yield None
-
-
-def without_flagged(read: dict[str, Any], flag: Literal["readOnly", "writeOnly"]) -> dict[str, Any]:
-    """Take the properties with a flag out of a schema that `read_schema` has read, in place.
-
-    What is only for answers (``readOnly``) is not sent, and what is only for requests (``writeOnly``) does not come
-    back; so neither may be required there.
-    """
-    definitions: Mapping[str, Any] = read.get("$defs", {})
-    waiting: list[Any] = [read, *definitions.values()]
-    found: list[tuple[dict[str, Any], set[str]]] = []  # all of them, before anything is taken out
-    while waiting:
-        schema = waiting.pop()
-        if gone := _flagged(schema, flag, definitions, 0):
-            found.append((schema, gone))
-        waiting += subschemas(schema)
-    for schema, gone in found:
-        if "properties" in schema:
-            schema["properties"] = {name: part for name, part in schema["properties"].items() if name not in gone}
-        if "required" in schema:
-            schema["required"] = [name for name in schema["required"] if name not in gone]
-    return read
-
-
-def _flagged(schema: Raw, flag: str, definitions: Mapping[str, Any], depth: int) -> set[str]:
-    """Return the properties with a flag of a schema, and of all that it is composed of."""
-    names = {name for name, part in schema.get("properties", {}).items() if _has_flag(part, flag, definitions)}
-    if depth < _MOST_COMPOSED:
-        for part in schema.get("allOf", ()):
-            names |= _flagged(part, flag, definitions, depth + 1)
-        if (target := definition_of(schema, definitions)) is not None:
-            names |= _flagged(target, flag, definitions, depth + 1)
-    return names
-
-
-def _has_flag(schema: Raw, flag: str, definitions: Mapping[str, Any]) -> bool:
-    if schema.get(flag) is True:
-        return True
-    target = definition_of(schema, definitions)
-    return target is not None and target.get(flag) is True

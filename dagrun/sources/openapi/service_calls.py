@@ -258,7 +258,7 @@ class OperationCall:
             content, media_type = await written(operation.body, arguments[BODY], context)
         proof = await service.credentials.proof_for(operation, self._tool)
         headers |= self._headers(media_type, context, proof)
-        url = service.base_url + target_of(path, [*query, *proof.query])
+        url = service.base_url + target_of(path, [*operation.query, *query, *proof.query])
         async with shared_transport(service.rules) as transport:
             response = await self._answered(transport, url, headers, content)
             try:
