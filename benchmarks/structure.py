@@ -52,7 +52,7 @@ ROOMS: Final[Mapping[str, int]] = {
     "codec": 450,
     "critics": 400,
     "evaluate": 5_630,
-    "executors": 1_840,
+    "executors": 1_930,
     "features": 2_130,
     "journal": 3_620,
     "kernel": 21_410,
@@ -64,7 +64,7 @@ ROOMS: Final[Mapping[str, int]] = {
     "serve": 2_190,
     "sources": 3_360,
     "testing": 2_590,
-    "top files": 1_210,
+    "top files": 1_240,
     "workers": 330,
 }
 MANY: Final = 8  # parameters

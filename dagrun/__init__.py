@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dagrun.evaluate.simulation.call_models import failure_rates
     from dagrun.evaluate.simulation.simulate import simulate
     from dagrun.evaluate.simulation.simulation import Simulation, Variant
+    from dagrun.executors.programs import ProgramFailed, run_program
     from dagrun.executors.ray.executor import RayExecutor
     from dagrun.features.python_plans.collect import plan
     from dagrun.features.python_plans.planned_values import input, item, where
@@ -126,6 +127,7 @@ _NAMES = {
     "dagrun.evaluate.simulation.simulation": "Simulation Variant",
     "dagrun.model_tools.agent_tool": "agent_tool",
     "dagrun.model_tools.llm_tool": "llm_tool",
+    "dagrun.executors.programs": "ProgramFailed run_program",
     "dagrun.executors.ray.executor": "RayExecutor",
     "dagrun.kernel.graph.ledger": "Budget",
     "dagrun.kernel.checks.checked_plan": "CheckedPlan",
@@ -237,6 +239,7 @@ __all__ = [
     "PoolLimits",
     "PostgresJournal",
     "Problem",
+    "ProgramFailed",
     "Question",
     "QuestionRule",
     "RayExecutor",
@@ -315,6 +318,7 @@ __all__ = [
     "resume",
     "retry",
     "run",
+    "run_program",
     "run_sync",
     "schema_tool",
     "schema_tools",

@@ -13,6 +13,7 @@ from typing import Final
 import anyio
 from anyio.abc import Process, UNIXSocketStream
 
+from dagrun.executors.programs import end_of
 from dagrun.executors.wire.answers import accept
 from dagrun.executors.wire.messages import MessageStream, has_begun
 from dagrun.executors.wire.requests import CallRequest, search_path
@@ -143,19 +144,4 @@ class WorkerHandle:
     async def _ending(self) -> str:
         with anyio.move_on_after(_EXIT_SECONDS):
             await self._process.wait()
-        match self._process.returncode:
-            case None:
-                return "hung up"
-            case code if code >= 0:
-                return f"ended with exit code {code}"
-            case code if -code == signal.SIGKILL:
-                return "was killed by SIGKILL (as happens when the memory of the machine is full)"
-            case code:
-                return f"was killed by {_signal_name(-code)}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        return "hung up" if self._process.returncode is None else end_of(self._process.returncode)

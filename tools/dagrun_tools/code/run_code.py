@@ -9,7 +9,6 @@ import platform
 import re
 import signal
 import stat
-import subprocess
 import sys
 import sysconfig
 from contextvars import ContextVar
@@ -18,11 +17,10 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
 
 import anyio
-from anyio.abc import ByteReceiveStream, Process
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from dagrun import Artifact, ToolContext, ToolError, tool
+from dagrun import Artifact, ToolContext, ToolError, run_program, tool
 from dagrun_tools.code import sandbox
 
 _SCRIPT: Final = Path(sandbox.__file__)
@@ -131,44 +129,14 @@ async def _run(job: bytes, scratch: str, current: CodeRules) -> tuple[int | None
     """Run the sandbox; return its exit code (`None` if it took too long), its output, and its errors."""
     command = [sys.executable, "-I", "-S", "-B", "-X", "utf8", str(_SCRIPT)]
     few = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    process = await anyio.open_process(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=scratch, env=few
-    )
-    kept: dict[str, str] = {}
-    try:
-        with anyio.move_on_after(current.max_seconds) as limit:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_feed, process, job)
-                assert process.stdout is not None
-                assert process.stderr is not None
-                tasks.start_soon(_keep, process.stdout, kept, "output", current.max_output)
-                tasks.start_soon(_keep, process.stderr, kept, "errors", 20_000)
-            await process.wait()
-    finally:
-        with anyio.CancelScope(shield=True):
-            if process.returncode is None:
-                process.kill()
-            await process.aclose()
-    return None if limit.cancel_called else process.returncode, kept.get("output", ""), kept.get("errors", "")
-
-
-async def _feed(process: Process, job: bytes) -> None:
-    assert process.stdin is not None
-    try:
-        await process.stdin.send(job)
-        await process.stdin.aclose()
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        return  # it has ended already, and its exit code says why
-
-
-async def _keep(stream: ByteReceiveStream, kept: dict[str, str], name: str, most: int) -> None:
-    """Read a stream to its end, and keep the first *most* characters."""
-    data, dropped = bytearray(), False
-    async for piece in stream:
-        dropped = dropped or len(data) + len(piece) > 4 * most
-        data += piece[: max(0, 4 * most - len(data))]
-    text = data.decode("utf-8", "replace")
-    kept[name] = text if len(text) <= most and not dropped else f"{text[:most]}… (more was printed)"
+    most = 4 * current.max_output + 4  # bytes; so many have more characters than may be shown
+    with anyio.move_on_after(current.max_seconds):
+        done = await run_program(command, input=job, cwd=scratch, env=few, output_limit=most, check=False)
+        output = done.stdout.decode("utf-8", "replace")
+        if len(output) > current.max_output:
+            output = f"{output[: current.max_output]}… (more was printed)"
+        return done.returncode, output, done.stderr.decode("utf-8", "replace")
+    return None, "", ""
 
 
 def _check(ended: int | None, errors: str, current: CodeRules) -> None:
