@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 from dagrun.errors import ContractError, shorten
 from dagrun.kernel.model.tool import Tool, make_tool
 from dagrun.kernel.model.toolbox import COMPOSE, AnyTool, Toolbox
-
-# What makes a tool of a model stands above. It is found by name when a run has such a model.
-_MODEL_TOOLS: Final = "dagrun.model_tools.llm_tool"
 
 
 def with_compose(toolbox: Toolbox, compose: Any) -> Toolbox:
@@ -31,10 +27,10 @@ def with_compose(toolbox: Toolbox, compose: Any) -> Toolbox:
 
 
 def _tool_of(compose: Any) -> AnyTool:
-    made: AnyTool
     if callable(getattr(compose, "stream", None)) and not isinstance(compose, type):
-        made = import_module(_MODEL_TOOLS).composing_tool(compose)
-        return made
+        from dagrun.model_tools.llm_tool import composing_tool  # here: few runs have a model of their own
+
+        return composing_tool(compose)
     if not isinstance(compose, Tool) and not callable(compose):
         shown = shorten(repr(compose), 100)
         raise ContractError(f"compose is a tool, a function, or a model such as OpenAIModel('gpt-5'); got {shown}")

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 
 from dagrun.api import preloading
 from dagrun.api.checking import AnyPlan, CheckedPlans, check, first_plan, steps_to_check, with_executors
-from dagrun.api.features import MAX_CACHE_BYTES, EngineFeatures, worker_processes
+from dagrun.api.features import MAX_CACHE_BYTES, EngineFeatures
 from dagrun.api.learned_durations import LearnedDurations
 from dagrun.api.options import ResumeOptions, RetryOptions, lists_options, run_options
 from dagrun.api.record_opening import (
@@ -118,7 +118,7 @@ class Engine:
             durations=self.durations,
         )
         self._features = EngineFeatures(max_cache_bytes)
-        self._executors = Executors(executors, worker_processes)
+        self._executors = Executors(executors)
         self._tracing = tracing
         self._deps = deps
         self._is_open = False

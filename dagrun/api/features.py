@@ -5,6 +5,10 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
+from dagrun.kernel.runtime.run_assembly import RunFeatures
+
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
@@ -12,23 +16,21 @@ if TYPE_CHECKING:
     from dagrun.features.provider_limits.adaptive_limit import ProviderWindow
     from dagrun.features.shared_calls.result_cache import ResultCache
     from dagrun.kernel.decide.durations import Durations
-    from dagrun.kernel.model.executor import Executor
-    from dagrun.kernel.model.policy import HedgeRule, WorkerLimits
+    from dagrun.kernel.model.policy import HedgeRule
     from dagrun.kernel.runtime.deadlines import Timers
-    from dagrun.kernel.runtime.live_attempt import ProviderGate
-    from dagrun.kernel.runtime.plugin_calls import CallClock, PlacesOfCall
-    from dagrun.kernel.runtime.run_features import Composer
+    from dagrun.kernel.runtime.plugin_calls import CallClock
+    from dagrun.kernel.runtime.run_features import CallSharer, Composer, Hedging, PlacesOfCall, ProviderGate
     from dagrun.kernel.runtime.run_parts import RunParts
     from dagrun.kernel.runtime.run_setup import CallSettings
-    from dagrun.kernel.runtime.steps.attempt import AskInside, CallSharer
-    from dagrun.kernel.runtime.steps.scheduler import Hedging, Scheduler
+    from dagrun.kernel.runtime.steps.attempt import AskInside
+    from dagrun.kernel.runtime.steps.scheduler import Scheduler
 
 _MAKING: Final = Lock()  # the runs of an engine may be in several threads
 MAX_CACHE_BYTES: Final = 64 << 20  # of kept results of calls, unless the engine says otherwise
 
 
-class EngineFeatures:
-    """The `RunFeatures` of one engine. Few runs want a feature, so each is imported when one does.
+class EngineFeatures(RunFeatures):
+    """The features of the runs of one engine. Few runs want a feature, so each is imported when one does.
 
     Args:
         max_cache_bytes: The most bytes that kept results of calls take.
@@ -48,26 +50,26 @@ class EngineFeatures:
         self.model_windows: dict[str, ProviderWindow] = {}
         self.results: ResultCache | None = None
 
+    @override
     def places(self, clock: CallClock) -> PlacesOfCall:
-        """Return the places of the models that one call of a planner or a critic asks."""
         from dagrun.features.provider_limits.model_concurrency import ModelConcurrency
 
         return ModelConcurrency(self.model_windows, clock)
 
+    @override
     def provider_limits(self, parts: RunParts, alarms: Timers) -> ProviderGate:
-        """Return the limits of the providers of a run."""
         from dagrun.features.provider_limits.step_limits import ProviderLimits
 
         return ProviderLimits(parts, self.windows, alarms)
 
+    @override
     def composer(self, parts: RunParts, scheduler: Scheduler) -> Composer:
-        """Return the part that composes the answer of a run."""
         from dagrun.features.composing import Composing
 
         return Composing(parts, scheduler)
 
+    @override
     def hedging(self, parts: RunParts, rule: HedgeRule, durations: Durations, scheduler: Scheduler) -> Hedging:
-        """Return the part that makes the second calls of a run."""
         from dagrun.features.hedging import Hedges, HedgeShare
 
         with _MAKING:
@@ -75,6 +77,7 @@ class EngineFeatures:
         running, endings, finish = scheduler.running, scheduler.endings, scheduler.finish
         return Hedges(parts, rule, durations, share, running=running, endings=endings, finish=finish)
 
+    @override
     def call_sharer(
         self,
         parts: RunParts,
@@ -85,7 +88,6 @@ class EngineFeatures:
         tasks: TaskGroup,
         alarms: Timers,
     ) -> CallSharer:
-        """Return the part that makes the shared calls of a run."""
         from dagrun.features.shared_calls.result_cache import ResultCache
         from dagrun.features.shared_calls.shared_calls import OwnAttempts, SharedCalls
 
@@ -93,10 +95,3 @@ class EngineFeatures:
         with _MAKING:
             results = self.results = self.results or ResultCache(self._max_cache_bytes)
         return SharedCalls(parts, own, results, tasks, alarms)
-
-
-def worker_processes(limits: WorkerLimits) -> Executor:
-    """Return the executor of worker processes, within *limits*."""
-    from dagrun.executors.processes.executor import ProcessExecutor
-
-    return ProcessExecutor(max_processes=limits.max_processes, max_memory=limits.max_process_memory)

@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Final
 
 _ROOT: Final = Path(__file__).parents[1]
-_PACKAGES: Final = ("kernel", "codec", "features", "plans", "journal", "executors", "api")
+_PACKAGES: Final = ("kernel", "codec", "features", "plans", "journal", "executors", "model_tools", "api")
 _OTHERS: Final = ("networkx", "anyio._backends._asyncio", "anyio.streams.memory")  # what they import in functions
 _EXTRAS: Final = ("dagrun.executors.ray", "dagrun.journal.postgres")  # loaded by whoever names what they are for
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import ChainMap
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 import anyio
@@ -35,14 +35,12 @@ class Executors:
 
     Args:
         host: The executors of the host, by name.
-        processes: Makes the executor ``process`` for a policy.
 
     Raises:
         ContractError: See `named`.
     """
 
-    def __init__(self, host: Mapping[str, Executor] | None, processes: Callable[[WorkerLimits], Executor]) -> None:
-        self._processes = processes
+    def __init__(self, host: Mapping[str, Executor] | None) -> None:
         self._host: dict[str, Executor] = {}
         self._host = self.named(host)
         self._made: dict[WorkerLimits, BuiltInExecutors] = {}
@@ -71,7 +69,7 @@ class Executors:
             raise ContractError(f"the plan was checked with an executor {', '.join(sorted(missing))}: executors={{…}}")
         limits = plan.policy.workers
         if limits not in self._made:
-            self._made[limits] = BuiltInExecutors(limits, self._processes)
+            self._made[limits] = BuiltInExecutors(limits)
         return ChainMap(dict(named), self._made[limits]) if named else self._made[limits]
 
     async def aclose(self) -> None:
@@ -87,12 +85,10 @@ class BuiltInExecutors(dict[str, Executor]):
 
     Args:
         limits: The limits of the threads, the processes, and the memory of a process.
-        processes: Makes the executor ``process``.
     """
 
-    def __init__(self, limits: WorkerLimits, processes: Callable[[WorkerLimits], Executor]) -> None:
+    def __init__(self, limits: WorkerLimits) -> None:
         super().__init__(coroutine=CoroutineExecutor())
-        self._processes = processes
         self._limits = limits
 
     def __missing__(self, name: str) -> Executor:
@@ -102,7 +98,9 @@ class BuiltInExecutors(dict[str, Executor]):
 
             self[name] = ThreadExecutor(max_threads=limits.max_threads, max_stuck=limits.max_stuck_threads)
         elif name == "process":
-            self[name] = self._processes(limits)
+            from dagrun.executors.processes.executor import ProcessExecutor
+
+            self[name] = ProcessExecutor(max_processes=limits.max_processes, max_memory=limits.max_process_memory)
         else:
             raise KeyError(name)
         return self[name]

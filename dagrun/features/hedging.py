@@ -35,8 +35,9 @@ from dagrun.kernel.runtime.backend import (
 )
 from dagrun.kernel.runtime.deadlines import Timers
 from dagrun.kernel.runtime.live_attempt import HedgedCall, LiveAttempt, leaked_outcome
+from dagrun.kernel.runtime.run_features import Attempts
 from dagrun.kernel.runtime.run_parts import RunParts
-from dagrun.kernel.runtime.steps.attempt import AttemptRunner, executor_of
+from dagrun.kernel.runtime.steps.attempt import executor_of
 from dagrun.kernel.runtime.steps.attempt_completion import AttemptCompletion
 from dagrun.kernel.runtime.steps.run_completion import RunCompletion
 
@@ -175,9 +176,9 @@ class Hedges:
         self._rests: tuple[Rest, ...] = ()
         self._tasks: TaskGroup
         self._alarms: Timers
-        self._attempts: AttemptRunner
+        self._attempts: Attempts
 
-    def open(self, tasks: TaskGroup, alarms: Timers, attempts: AttemptRunner) -> None:
+    def open(self, tasks: TaskGroup, alarms: Timers, attempts: Attempts) -> None:
         """Set the task group of the run, and the parts that exist only inside it."""
         self._tasks, self._alarms, self._attempts = tasks, alarms, attempts
 

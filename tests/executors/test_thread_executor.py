@@ -12,7 +12,6 @@ import pytest
 
 from calls import Reported, make_call
 from dagrun import ToolContext, WorkerLimits
-from dagrun.api.features import worker_processes
 from dagrun.errors import StepCancelled, ValueRefused
 from dagrun.executors.executors import BuiltInExecutors
 from dagrun.executors.threads import ThreadExecutor
@@ -367,7 +366,7 @@ async def test_context_works_in_the_thread() -> None:
 async def test_executors_start_nothing_before_their_first_call() -> None:
     """A run of coroutines must not pay for threads and processes that it does not use."""
     threads = threading.active_count()
-    executors = BuiltInExecutors(WorkerLimits(), worker_processes)
+    executors = BuiltInExecutors(WorkerLimits())
 
     async def add(a: int, b: int) -> int:
         return a + b

@@ -27,6 +27,7 @@ from typing import Any, Final, Literal
 
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint, current_token
+from typing_extensions import override
 
 from dagrun.errors import ToolError, ValueRefused
 from dagrun.features.shared_calls.batches import Batches
@@ -58,6 +59,7 @@ class OwnAttempts(AttemptRunner):
         self.batches: Batches | None = None
         self._is_plain = False
 
+    @override
     def _special(self, live: LiveAttempt, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
         if self.batches is not None and self.batches.takes(name, call):
             return self.batches.call(live, call)
@@ -83,14 +85,17 @@ class OwnAttempts(AttemptRunner):
             finally:
                 common.on_join = None
 
+    @override
     def _charge(self, live: LiveAttempt, tokens: int, cost: float | None) -> None:
         if live.rare is not None and live.rare.common is not None:
             live.rare.common.charge(tokens, cost)
 
+    @override
     def _begin_span(self, tracer: RunTracer, live: LiveAttempt, call: ToolCall, context: Context) -> None:
         for variable, value in copy_context().items():  # its task has begun in the span of the attempt that made it
             context.run(variable.set, value)
 
+    @override
     def _conclude(self, live: LiveAttempt, result: object) -> Outcome:
         """Check and encode the result, once for all members; the results of a batch are left to its calls."""
         assert live.call is not None
@@ -104,6 +109,7 @@ class OwnAttempts(AttemptRunner):
             return self._refused(live, error)
         return Outcome(_SUCCEEDED, value, None, live.tokens, live.cost)
 
+    @override
     def _asking(self, live: LiveAttempt) -> AskPerson | None:
         return _ask_nobody if executor_of(live) == "coroutine" else None
 

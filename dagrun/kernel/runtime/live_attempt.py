@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 
@@ -196,36 +196,6 @@ class LiveAttempt:
         if self.rare is None:
             self.rare = OptionalAttemptState()
         return self.rare
-
-
-class ProviderGate(Protocol):
-    """The limits of the providers that one run calls; see `dagrun.features.provider_limits`."""
-
-    def may_start(self, node: Node) -> bool:
-        """Whether a ready step may call its provider now; if not, it stands in line from now on."""
-        ...
-
-    def has_room(self, node: Node) -> bool:
-        """Whether the provider of a step takes one more call now, beside the one that runs."""
-        ...
-
-    def is_full(self, node: Node) -> bool:
-        """Whether the provider of a ready step takes no call until another one ends."""
-        ...
-
-    def begin(self, live: LiveAttempt) -> None:
-        """Count a call that begins."""
-
-    def end(self, live: LiveAttempt, outcome: Outcome | None, running: Collection[LiveAttempt]) -> bool:
-        """Take a call out that has ended; return whether concurrent calls made its provider refuse it."""
-        ...
-
-    def hold(self, live: LiveAttempt) -> Callable[[], None] | None:
-        """Count what a call has left behind; return what ends that, or `None` if its provider has no limit."""
-        ...
-
-    def leave(self) -> None:
-        """Stop waiting: the run has ended."""
 
 
 def still_going(live: LiveAttempt) -> str:

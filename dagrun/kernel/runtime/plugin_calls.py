@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
 from math import inf
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -26,7 +26,6 @@ from dagrun.kernel.decide.exception_text import (
 from dagrun.kernel.model.executor import StillRunning
 from dagrun.kernel.model.outcome import ErrorKind, Failure
 from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR, REDACTOR
-from dagrun.kernel.model.usage import ModelPlaces
 from dagrun.kernel.runtime.backend import (
     is_being_cancelled,
     is_cancellation,
@@ -34,6 +33,7 @@ from dagrun.kernel.runtime.backend import (
     uncancel_task,
 )
 from dagrun.kernel.runtime.coroutine_driver import Suspended
+from dagrun.kernel.runtime.run_features import PlacesOfCall
 from dagrun.kernel.runtime.stop_scope import last_turns, stop_scopes
 
 T = TypeVar("T")
@@ -79,16 +79,6 @@ class CallClock:
             yield
         finally:
             limit.deadline = self.now() + left
-
-
-class PlacesOfCall(ModelPlaces, Protocol):
-    """The places of the models that one call of a planner or a critic asks; see `dagrun.features.provider_limits`.
-
-    Attributes:
-        crowded: Whether the last call of a model was refused because of others beside it.
-    """
-
-    crowded: bool
 
 
 MakePlaces: TypeAlias = Callable[[CallClock], PlacesOfCall]

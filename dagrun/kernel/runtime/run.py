@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from dagrun.kernel.graph.patches.apply_patch import CheckedPatch
-    from dagrun.kernel.runtime.run_features import AnswerPiece, RunFeatures
+    from dagrun.kernel.runtime.run_assembly import RunFeatures
+    from dagrun.kernel.runtime.run_features import AnswerPiece
 
 
 class Run:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from anyio.abc import TaskGroup
 
@@ -23,14 +23,73 @@ from dagrun.kernel.runtime.record.recorder import JournalWatch
 from dagrun.kernel.runtime.run_callbacks import RunCallbacks, weakly
 from dagrun.kernel.runtime.run_parts import RunParts
 from dagrun.kernel.runtime.run_setup import RunSetup
-from dagrun.kernel.runtime.steps.attempt import AttemptRunner, CallSharer
+from dagrun.kernel.runtime.steps.attempt import AttemptRunner
 from dagrun.kernel.runtime.steps.attempt_completion import DurationRecorder, learns
-from dagrun.kernel.runtime.steps.scheduler import Hedging, Scheduler
+from dagrun.kernel.runtime.steps.scheduler import Scheduler
 from dagrun.kernel.runtime.steps.workers import Workers
 
 if TYPE_CHECKING:
+    from dagrun.kernel.decide.durations import Durations
+    from dagrun.kernel.model.policy import HedgeRule
     from dagrun.kernel.runtime.planning.coordinator import Coordinator
-    from dagrun.kernel.runtime.run_features import Composer, RunFeatures
+    from dagrun.kernel.runtime.plugin_calls import CallClock
+    from dagrun.kernel.runtime.run_features import CallSharer, Composer, Hedging, PlacesOfCall, ProviderGate
+    from dagrun.kernel.runtime.run_setup import CallSettings
+    from dagrun.kernel.runtime.steps.attempt import AskInside
+
+
+class RunFeatures(Protocol):
+    """Makes the parts of a run that belong to features."""
+
+    @property
+    def windows(self) -> Mapping[str, Any]:
+        """The limits that providers have shown to the runs of the engine; empty as long as there are none."""
+        ...
+
+    def places(self, clock: CallClock) -> PlacesOfCall:
+        """Return the places of the models that one call of a planner or a critic asks; *clock* is its time."""
+        ...
+
+    def provider_limits(self, parts: RunParts, alarms: Timers) -> ProviderGate:
+        """Return the limits of the providers of a run: one has refused a call for now, or the policy has a rate."""
+        ...
+
+    def composer(self, parts: RunParts, scheduler: Scheduler) -> Composer:
+        """Return the part that composes the answer: the run has the option *compose*."""
+        ...
+
+    def hedging(self, parts: RunParts, rule: HedgeRule, durations: Durations, scheduler: Scheduler) -> Hedging:
+        """Return the part that makes second calls beside slow ones: the policy has a *rule* for it.
+
+        Args:
+            parts: What the parts of the run share.
+            rule: Which calls get a second one, and when.
+            durations: How long the calls of each tool took.
+            scheduler: Knows the running attempts.
+        """
+        ...
+
+    def call_sharer(
+        self,
+        parts: RunParts,
+        calls: CallSettings,
+        *,
+        root: str,
+        ask_person: AskInside,
+        tasks: TaskGroup,
+        alarms: Timers,
+    ) -> CallSharer:
+        """Return the part that shares calls: the run has tools with a cache or a batch form.
+
+        Args:
+            parts: What the parts of the run share.
+            calls: The settings of its calls.
+            root: As for `AttemptRunner`.
+            ask_person: As for `AttemptRunner`.
+            tasks: The task group of the run.
+            alarms: The alarms of the run.
+        """
+        ...
 
 
 class RunAssembly:

@@ -1,31 +1,103 @@
-"""The optional features of a run, as the runtime calls them.
+"""The parts of a run that belong to optional features, as the runtime calls them.
 
-1. The runtime knows the protocol of a feature, and never imports the feature. `dagrun.api` passes them in.
-2. `RunFeatures` makes the part of a feature for one run, if the run wants it. What the runs of an engine share stays in
-   the feature.
-3. A run without a feature has `None` in its place, and pays for one test.
+1. The runtime knows the protocol of a feature, and never imports the feature. `RunFeatures`, in `run_assembly.py`,
+   makes the part of a feature for one run, if the run wants it; `dagrun.api` passes it in.
+2. A run without a feature has `None` in its place, and pays for one test.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import anyio
 
+from dagrun.kernel.model.usage import ModelPlaces
+
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from dagrun.kernel.decide.durations import Durations
-    from dagrun.kernel.model.policy import HedgeRule
+    from dagrun.kernel.graph.node import Node
+    from dagrun.kernel.model.executor import ToolCall
+    from dagrun.kernel.model.outcome import Failure, Outcome
     from dagrun.kernel.runtime.deadlines import Timers
-    from dagrun.kernel.runtime.live_attempt import ProviderGate
-    from dagrun.kernel.runtime.plugin_calls import CallClock, PlacesOfCall
+    from dagrun.kernel.runtime.live_attempt import LiveAttempt
     from dagrun.kernel.runtime.result import RunResult
-    from dagrun.kernel.runtime.run_parts import RunParts
-    from dagrun.kernel.runtime.run_setup import CallSettings
-    from dagrun.kernel.runtime.steps.attempt import AskInside, CallSharer
-    from dagrun.kernel.runtime.steps.scheduler import Hedging, Scheduler
+
+
+class Attempts(Protocol):
+    """Makes the calls of attempts: an `AttemptRunner`."""
+
+    def prepare(self, live: LiveAttempt) -> Failure | None:
+        """Fill in and check the arguments of a call; return a failure if that cannot be done."""
+
+    async def perform(self, live: LiveAttempt) -> Outcome:
+        """Make a call."""
+        ...
+
+
+class Hedging(Protocol):
+    """Makes second calls beside slow ones; see `dagrun.features.hedging`."""
+
+    def open(self, tasks: TaskGroup, alarms: Timers, attempts: Attempts) -> None:
+        """Set the task group of the run, and the parts that exist only inside it."""
+
+    async def perform(self, live: LiveAttempt) -> Outcome:
+        """Make the call of an attempt, and a second call, if it is slow and the run waits for it."""
+        ...
+
+    def left(self, live: LiveAttempt) -> None:
+        """Note that the task of the first call has left the attempt."""
+
+
+class CallSharer(Protocol):
+    """Makes the calls of tools that have a cache or a batch form; see `dagrun.features.shared_calls`."""
+
+    def call(self, live: LiveAttempt, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
+        """Return a coroutine that makes or shares the call of an attempt, through the executor *name*."""
+
+    def close(self) -> None:
+        """Stop the running calls: the run has ended."""
+
+
+class ProviderGate(Protocol):
+    """The limits of the providers that one run calls; see `dagrun.features.provider_limits`."""
+
+    def may_start(self, node: Node) -> bool:
+        """Whether a ready step may call its provider now; if not, it stands in line from now on."""
+        ...
+
+    def has_room(self, node: Node) -> bool:
+        """Whether the provider of a step takes one more call now, beside the one that runs."""
+        ...
+
+    def is_full(self, node: Node) -> bool:
+        """Whether the provider of a ready step takes no call until another one ends."""
+        ...
+
+    def begin(self, live: LiveAttempt) -> None:
+        """Count a call that begins."""
+
+    def end(self, live: LiveAttempt, outcome: Outcome | None, running: Collection[LiveAttempt]) -> bool:
+        """Take a call out that has ended; return whether concurrent calls made its provider refuse it."""
+        ...
+
+    def hold(self, live: LiveAttempt) -> Callable[[], None] | None:
+        """Count what a call has left behind; return what ends that, or `None` if its provider has no limit."""
+        ...
+
+    def leave(self) -> None:
+        """Stop waiting: the run has ended."""
+
+
+class PlacesOfCall(ModelPlaces, Protocol):
+    """The places of the models that one call of a planner or a critic asks; see `dagrun.features.provider_limits`.
+
+    Attributes:
+        crowded: Whether the last call of a model was refused because of others beside it.
+    """
+
+    crowded: bool
 
 
 class AnswerPiece(str):
@@ -53,58 +125,4 @@ class Composer(Protocol):
 
     def stream(self, ended: anyio.Event, result: Callable[[], Awaitable[RunResult]]) -> AsyncIterator[AnswerPiece]:
         """Yield the pieces of the answer."""
-        ...
-
-
-class RunFeatures(Protocol):
-    """Makes the parts of a run that belong to features."""
-
-    @property
-    def windows(self) -> Mapping[str, Any]:
-        """The limits that providers have shown to the runs of the engine; empty as long as there are none."""
-        ...
-
-    def places(self, clock: CallClock) -> PlacesOfCall:
-        """Return the places of the models that one call of a planner or a critic asks; *clock* is its time."""
-        ...
-
-    def provider_limits(self, parts: RunParts, alarms: Timers) -> ProviderGate:
-        """Return the limits of the providers of a run: one has refused a call for now, or the policy has a rate."""
-        ...
-
-    def composer(self, parts: RunParts, scheduler: Scheduler) -> Composer:
-        """Return the part that composes the answer: the run has the option *compose*."""
-        ...
-
-    def hedging(self, parts: RunParts, rule: HedgeRule, durations: Durations, scheduler: Scheduler) -> Hedging:
-        """Return the part that makes second calls beside slow ones: the policy has a *rule* for it.
-
-        Args:
-            parts: What the parts of the run share.
-            rule: Which calls get a second one, and when.
-            durations: How long the calls of each tool took.
-            scheduler: Knows the running attempts.
-        """
-        ...
-
-    def call_sharer(
-        self,
-        parts: RunParts,
-        calls: CallSettings,
-        *,
-        root: str,
-        ask_person: AskInside,
-        tasks: TaskGroup,
-        alarms: Timers,
-    ) -> CallSharer:
-        """Return the part that shares calls: the run has tools with a cache or a batch form.
-
-        Args:
-            parts: What the parts of the run share.
-            calls: The settings of its calls.
-            root: As for `AttemptRunner`.
-            ask_person: As for `AttemptRunner`.
-            tasks: The task group of the run.
-            alarms: The alarms of the run.
-        """
         ...

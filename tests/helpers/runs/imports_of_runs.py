@@ -176,6 +176,16 @@ class Writer:
         yield Add(step=Step(id=f"s{self.asked}", tool="fails" if self.asked < 3 else "look", args={"n": self.asked}))
 
 
+class Babbles:
+    """A model whose answer has no end."""
+
+    name = "babbles"
+
+    async def stream(self, request: Any) -> AsyncIterator[str]:
+        """Write a piece of an answer."""
+        yield "it is"
+
+
 def kinds() -> dict[str, Callable[[dagrun.Engine], Awaitable[object]]]:
     """Every kind of run, by name."""
 
@@ -221,6 +231,7 @@ def kinds() -> dict[str, Callable[[dagrun.Engine], Awaitable[object]]]:
         "redacted": run(steps("fails"), policy=redacted, journal=dagrun.MemoryJournal()),
         "released": run(dagrun.Plan(steps=ordered), policy=Policy(release_outputs=True)),
         "critics": run(steps("look"), critics=[dagrun.CountCritic("few", at_least=3)]),
+        "composed by a model": run(steps("look"), compose=Babbles()),
         "splice": splices,
         "cancel": cancels,
         "events": is_seen,

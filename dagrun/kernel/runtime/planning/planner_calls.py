@@ -38,8 +38,9 @@ from dagrun.kernel.model.planner import (
 from dagrun.kernel.model.question import ASK_PERSON, Answer
 from dagrun.kernel.model.usage import ANSWERS, METER, PLACES, PROMPTS, Answers
 from dagrun.kernel.runtime.metering import RunMeter
-from dagrun.kernel.runtime.plugin_calls import CallClock, PlacesOfCall, PluginFailed, call_plugin
+from dagrun.kernel.runtime.plugin_calls import CallClock, PluginFailed, call_plugin
 from dagrun.kernel.runtime.run_callbacks import RunCallbacks
+from dagrun.kernel.runtime.run_features import PlacesOfCall
 from dagrun.kernel.runtime.run_parts import RunParts
 
 _UNKNOWN_TOOL: Final = frozenset(("DR201", "DR202", "DR221"))

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import Context
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from weakref import ref
 
 import anyio
@@ -38,6 +38,7 @@ from dagrun.kernel.runtime.backend import is_being_cancelled, is_cancellation
 from dagrun.kernel.runtime.coroutine_driver import Suspended
 from dagrun.kernel.runtime.frame_files import FiledOutput, held_in_files, opened
 from dagrun.kernel.runtime.live_attempt import LiveAttempt
+from dagrun.kernel.runtime.run_features import CallSharer
 from dagrun.kernel.runtime.run_parts import RunParts
 from dagrun.kernel.runtime.steps.object_arguments import arguments_with_objects, held_elements
 from dagrun.kernel.runtime.steps.spilled_outputs import refuse_kept_out, refuse_spilled, why_list_spilled
@@ -52,18 +53,11 @@ _IN_THIS_PROCESS: Final = frozenset(("coroutine", "thread"))
 _NO_OBJECTS: Final[Mapping[str, object]] = {}
 
 
-class CallSharer(Protocol):
-    """Makes the calls of tools that have a cache or a batch form; see `dagrun.features.shared_calls`."""
-
-    def call(self, live: LiveAttempt, name: str, call: ToolCall) -> Coroutine[Any, Any, object]:
-        """Return a coroutine that makes or shares the call of an attempt, through the executor *name*."""
-
-    def close(self) -> None:
-        """Stop the running calls: the run has ended."""
-
-
 class AttemptRunner:
     """Makes the attempts of one run.
+
+    For calls that several attempts share, `dagrun.features.shared_calls` overrides `_special`, `_begin_span`,
+    `_conclude`, `_charge` and `_asking`.
 
     Args:
         parts: What the parts of the run share.

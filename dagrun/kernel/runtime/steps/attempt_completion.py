@@ -29,10 +29,10 @@ from dagrun.kernel.runtime.deadlines import Timers
 from dagrun.kernel.runtime.live_attempt import (
     LiveAttempt,
     OptionalAttemptState,
-    ProviderGate,
     interrupted_outcome,
     stopped_outcome,
 )
+from dagrun.kernel.runtime.run_features import ProviderGate
 from dagrun.kernel.runtime.run_parts import RunParts
 from dagrun.kernel.runtime.steps.admission import Admission
 from dagrun.kernel.runtime.steps.attempt import AttemptRunner

@@ -20,7 +20,8 @@ from dagrun.kernel.model.outcome import State, Status
 from dagrun.kernel.runtime.backend import call_soon, named_loop
 from dagrun.kernel.runtime.coroutine_driver import Leftover, in_words
 from dagrun.kernel.runtime.deadlines import Timers
-from dagrun.kernel.runtime.live_attempt import LiveAttempt, ProviderGate
+from dagrun.kernel.runtime.live_attempt import LiveAttempt
+from dagrun.kernel.runtime.run_features import ProviderGate
 from dagrun.kernel.runtime.run_parts import RunParts
 
 PATIENCE: Final = 60.0  # seconds

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from anyio.abc import TaskGroup
 
@@ -28,6 +28,7 @@ from dagrun.kernel.model.outcome import Decision, ErrorKind, Outcome, Recovery, 
 from dagrun.kernel.runtime.backend import is_being_cancelled
 from dagrun.kernel.runtime.deadlines import Timers
 from dagrun.kernel.runtime.live_attempt import LiveAttempt, OptionalAttemptState, leaked_outcome
+from dagrun.kernel.runtime.run_features import Hedging
 from dagrun.kernel.runtime.run_parts import RunParts
 from dagrun.kernel.runtime.steps.admission import Admission
 from dagrun.kernel.runtime.steps.ask_from_tool import AskFromTool
@@ -54,20 +55,6 @@ MAX_SHOWN: Final = 5  # ids of running steps
 _UNCLEAN: Final = frozenset(
     (ErrorKind.FOREIGN_CANCELLATION, ErrorKind.STRAY_CANCELLATION, ErrorKind.FORBIDDEN_EXCEPTION)
 )
-
-
-class Hedging(Protocol):
-    """Makes second calls beside slow ones; see `dagrun.features.hedging`."""
-
-    def open(self, tasks: TaskGroup, alarms: Timers, attempts: AttemptRunner) -> None:
-        """Set the task group of the run, and the parts that exist only inside it."""
-
-    async def perform(self, live: LiveAttempt) -> Outcome:
-        """Make the call of an attempt, and a second call, if it is slow and the run waits for it."""
-        ...
-
-    def left(self, live: LiveAttempt) -> None:
-        """Note that the task of the first call has left the attempt."""
 
 
 class Scheduler:
