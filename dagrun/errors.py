@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from dagrun._lazy import lazy_names
-from dagrun.problem_texts import MENDS, SENTENCES
+from dagrun.problem_texts import FIXES, SENTENCES
 
 __all__ = [
     "AgentStopped",
@@ -134,9 +134,11 @@ class Problem:
         return SENTENCES[self.code].format_map({k: shorten(v) for k, v in self.facts.items()})
 
     @property
-    def mend(self) -> str:
+    def fix(self) -> str:
         """The fix, for a finding about a tool; empty for other problems, whose sentence has it."""
-        return MENDS.get(self.code, "")
+        return FIXES.get(self.code, "")
+
+    mend = fix  # its name in 0.2; removed in 0.4
 
     def __str__(self) -> str:
         place = f"{shorten(self.path)}: " if self.path else ""

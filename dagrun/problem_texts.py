@@ -161,7 +161,7 @@ SENTENCES: Mapping[str, str] = {
 }
 
 # The fix for a finding of `dagrun tools --check`, by its code.
-MENDS: Mapping[str, str] = {
+FIXES: Mapping[str, str] = {
     "DR801": "name it after what it does and to what, such as load_invoices",
     "DR802": "make one tool for each job, so that each step of a plan names its job",
     "DR803": "say in a sentence what it does, with what, and what it returns",

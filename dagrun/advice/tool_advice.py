@@ -1,7 +1,7 @@
 """Advice about tools: weaknesses that make a planner choose the wrong tool, or a run misuse it.
 
 A planner knows a tool by its name, its description and its schemas alone, and recovery by what it declares. Each
-finding has a code (``DR8..``), a sentence with the reason, and a mend.
+finding has a code (``DR8..``), a sentence with the reason, and a fix.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def check_tools(tools: Tools, *, ignore: Iterable[str] = ()) -> tuple[Problem, .
         ignore: Codes that are not wanted, such as ``DR810``.
 
     Returns:
-        The findings, by tool; the path of each is the name of its tool, and its `mend` says what to do.
+        The findings, by tool; the path of each is the name of its tool, and its `fix` says what to do.
     """
     toolbox = tools if isinstance(tools, Toolbox) else Toolbox(tools)
     unwanted = frozenset(ignore)

@@ -83,7 +83,8 @@ class QueuedRun:
     def as_dict(self) -> dict[str, Any]:
         """Return where it stands as plain JSON."""
         return {
-            "standing": str(self.standing),
+            "status": str(self.standing),
+            "standing": str(self.standing),  # its name in 0.2; removed in 0.4
             "pool": self.ticket.pool,
             "priority": self.ticket.priority,
             "not_before": self.ticket.not_before or None,

@@ -40,7 +40,7 @@ class RunOverview:
 
     Attributes:
         run_id: The id of the run.
-        stand: Where the run stands.
+        state: What can be done with it.
         status: How the run ended or was suspended; empty if it runs or was cut off.
         reason: The reason of *status* in a sentence; for a damaged record, the damage.
         owner: The process that runs it, in words; empty if none does.
@@ -57,7 +57,7 @@ class RunOverview:
     """
 
     run_id: str
-    stand: RunState
+    state: RunState
     status: str = ""
     reason: str = ""
     owner: str = ""
@@ -75,13 +75,13 @@ class RunOverview:
     @property
     def is_resumable(self) -> bool:
         """Whether the run can be resumed."""
-        return self.stand in (RunState.WAITING, RunState.INTERRUPTED) or self.status == _IN_DOUBT
+        return self.state in (RunState.WAITING, RunState.INTERRUPTED) or self.status == _IN_DOUBT
 
     @property
     def text(self) -> str:
         """The summary in a sentence."""
         waits = f"waits for an answer about {shorten(', '.join(self.waits_for))}" if self.waits_for else ""
-        match self.stand:
+        match self.state:
             case RunState.RUNNING:
                 return f"running: {self.owner or 'somebody'}{'; ' if waits else ''}{waits}"
             case RunState.WAITING:
@@ -100,7 +100,8 @@ class RunOverview:
         """Return the summary as plain JSON."""
         return {
             "run_id": self.run_id,
-            "stand": str(self.stand),
+            "state": str(self.state),
+            "stand": str(self.state),  # its name in 0.2; removed in 0.4
             "status": self.status or None,
             "reason": self.reason,
             "owner": self.owner or None,
@@ -119,19 +120,19 @@ class RunOverview:
     @property
     def can_be_kept(self) -> bool:
         """Whether it holds until the record changes: a process that takes the run up writes so first."""
-        return self.stand in _STAYS and bool(self.records)
+        return self.state in _STAYS and bool(self.records)
 
     def as_text(self) -> bytes:
         """Return all of it as JSON."""
-        return json.dumps({"dagrun": __version__, "standing": asdict(self)}).encode()
+        return json.dumps({"dagrun": __version__, "overview": asdict(self)}).encode()
 
     @classmethod
     def from_text(cls, run_id: str, text: bytes) -> RunOverview | None:
         """Parse a result of `as_text`; `None` if it is invalid, of another run, or of another version."""
         try:
             kept = json.loads(text)
-            facts = kept["standing"]
-            facts |= {"stand": RunState(facts["stand"]), "waits_for": tuple(facts["waits_for"])}
+            facts = kept["overview"]
+            facts |= {"state": RunState(facts["state"]), "waits_for": tuple(facts["waits_for"])}
             found = cls(**facts | {name: dict(facts[name]) for name in ("labels", "counts")})
             is_ours = kept["dagrun"] == __version__ and found.run_id == run_id and found.can_be_kept
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -141,13 +142,13 @@ class RunOverview:
 
 def standing_at_start(held: Held) -> RunOverview:
     """Return the overview of a run without a record: it is just beginning, or was killed at its beginning."""
-    stand, owner = (RunState.RUNNING, held.owner) if held.is_held else (RunState.EMPTY, "")
-    return RunOverview(run_id=held.run_id, stand=stand, owner=owner, records=0)
+    state, owner = (RunState.RUNNING, held.owner) if held.is_held else (RunState.EMPTY, "")
+    return RunOverview(run_id=held.run_id, state=state, owner=owner, records=0)
 
 
 def standing_of_damaged(run_id: str, error: JournalError) -> RunOverview:
     """Return the overview of a run whose record cannot be used."""
-    return RunOverview(run_id=run_id, stand=RunState.DAMAGED, reason=fault_text(error))
+    return RunOverview(run_id=run_id, state=RunState.DAMAGED, reason=fault_text(error))
 
 
 def fault_text(error: JournalError) -> str:
@@ -164,7 +165,7 @@ def standing_of(run: RunSummary, held: Held) -> RunOverview:
     """
     return RunOverview(
         run_id=run.run_id,
-        stand=_stand_of(run, held),
+        state=_state_of(run, held),
         status=run.status,
         reason=run.reason,
         owner=held.owner if held.is_held else "",
@@ -181,7 +182,7 @@ def standing_of(run: RunSummary, held: Held) -> RunOverview:
     )
 
 
-def _stand_of(run: RunSummary, held: Held) -> RunState:
+def _state_of(run: RunSummary, held: Held) -> RunState:
     if run.has_ended:
         return RunState.ENDED
     if held.is_held:

@@ -147,7 +147,7 @@ class RunEntry:
     def states(self) -> tuple[str, ...]:
         """All that a list may be asked for to find it."""
         in_queue = () if self.queue is None else (str(self.queue.standing),)
-        return (str(self.standing.stand), self.standing.status, *in_queue)
+        return (str(self.standing.state), self.standing.status, *in_queue)
 
 
 class Catalog:
@@ -307,12 +307,12 @@ class Catalog:
         """Return an entry whose record has not changed: its process may have ended since."""
         assert self.journal is not None
         standing = entry.standing
-        if standing.stand is not RunState.RUNNING:
+        if standing.state is not RunState.RUNNING:
             return entry
         held = await held_by(self.journal, standing.run_id)
         if held.is_held:
             return entry
-        return replace(entry, standing=replace(standing, stand=RunState.INTERRUPTED, owner=""))
+        return replace(entry, standing=replace(standing, state=RunState.INTERRUPTED, owner=""))
 
     async def _followed(self, held: Held) -> RunEntry | None:
         """Return a run of another process; its feed reads new records only."""
@@ -345,18 +345,18 @@ def _entry_of_lines(lines: Sequence[Line], held: Held) -> RunEntry:
     if not standing.waits_for and standing.settled == standing.steps:
         return RunEntry(standing)
     past = replayed(held.run_id, shown_events(events_of(held.run_id, lines)))
-    pending = past.pending if standing.stand in _OPEN else ()
+    pending = past.pending if standing.state in _OPEN else ()
     return RunEntry(replace(standing, counts=_counts(past.graph)), pending)
 
 
 def _entry_of_feed(feed: RecordFeed) -> RunEntry:
     opening = feed.opening.opening
     assert opening is not None
-    stand = RunState.ENDED if feed.is_over else RunState.WAITING if feed.is_suspended else RunState.INTERRUPTED
+    state = RunState.ENDED if feed.is_over else RunState.WAITING if feed.is_suspended else RunState.INTERRUPTED
     return _entry_of_graph(
         feed.graph,
         run_id=feed.run_id,
-        stand=RunState.RUNNING if feed.watch.is_alive else stand,
+        state=RunState.RUNNING if feed.watch.is_alive else state,
         owner=feed.watch.owner,
         began=feed.opening.wall_time,
         last=feed.last,
@@ -366,8 +366,8 @@ def _entry_of_feed(feed: RecordFeed) -> RunEntry:
 
 
 def _entry_of_run(run: Run) -> RunEntry:
-    stand = RunState.ENDED if run.has_ended else RunState.RUNNING
-    return _entry_of_graph(run.graph, run_id=run.id, stand=stand, owner="this process", began=time.time() - run.seconds)
+    state = RunState.ENDED if run.has_ended else RunState.RUNNING
+    return _entry_of_graph(run.graph, run_id=run.id, state=state, owner="this process", began=time.time() - run.seconds)
 
 
 def _entry_of_graph(graph: LiveGraph, **facts: Any) -> RunEntry:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 import dagrun
 from dagrun import Problem, ToolContext, check_tools
 from dagrun.kernel.model.tool import make_tool
-from dagrun.problem_texts import MENDS, SENTENCES
+from dagrun.problem_texts import FIXES, SENTENCES
 
 
 class Price(BaseModel):
@@ -209,8 +209,9 @@ def test_every_finding_has_a_sentence_and_a_mend() -> None:
     """And no mend is left over."""
     ours = {code for code in SENTENCES if code.startswith("DR8")}
 
-    assert ours == set(MENDS)
+    assert ours == set(FIXES)
     finding = check_tools([tool_of(timeout=None)])[0]
     assert isinstance(finding, Problem)
-    assert finding.mend == MENDS["DR810"]
+    assert finding.fix == FIXES["DR810"]
+    assert finding.mend == finding.fix
     assert str(finding).startswith("DR810 find_price: ")

@@ -250,7 +250,7 @@ def test_a_policy_of_a_variant_may_be_a_file_beside_the_variants(shell: Shell, a
                'instructions = "Check everything."\n')  # fmt: skip
     ended = shell("compare", "cases.yaml", "--variants", "sub/variants.toml", "--repeat", "1", "--json")
 
-    assert {run["way"]: run["status"] for run in ended.json["samples"]} == {"tight": "failed", "wide": "succeeded"}
+    assert {run["variant"]: run["status"] for run in ended.json["samples"]} == {"tight": "failed", "wide": "succeeded"}
 
 
 def test_real_tools_are_announced_and_may_only_read(shell: Shell, asked: FakeModelServer) -> None:

@@ -33,7 +33,7 @@ def test_a_run_lives_in_the_database(shell: Shell, postgres: str, monkeypatch: p
 
     monkeypatch.setenv("DAGRUN_JOURNAL", postgres)
     (listed,) = [run for run in shell("runs", "--json").json["runs"] if run["run_id"] == "paid"]
-    assert (listed["stand"], listed["waits_for"]) == ("waiting", ["pay"])
+    assert (listed["state"], listed["waits_for"]) == ("waiting", ["pay"])
     answered = shell("answer", "paid", "pay", "--yes", "--by", "me", "--json")
     assert answered.code == 0, answered.err
     assert not answered.json["is_held"]

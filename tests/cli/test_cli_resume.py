@@ -401,7 +401,7 @@ def test_answer_reaches_a_run_that_goes_on_elsewhere(counting: Shell) -> None:
         counting.file("go", "")
         out, err = process.communicate(timeout=SECONDS)
 
-    assert (found["stand"], f"process {process.pid} on" in found["owner"]) == ("running", True)
+    assert (found["state"], f"process {process.pid} on" in found["owner"]) == ("running", True)
     assert f"process {process.pid} on" in answered.out
     assert (process.returncode, json.loads(out)["pay"]) == (0, "US"), err
 

@@ -155,7 +155,8 @@ def test_list_says_where_each_run_stands(shell: Shell) -> None:
 
     found = {run["run_id"]: run for run in shell("runs", "--json").json["runs"]}
 
-    assert {name: run["stand"] for name, run in found.items()} == {"a": "ended", "b": "waiting", "c": "ended"}
+    assert {name: run["state"] for name, run in found.items()} == {"a": "ended", "b": "waiting", "c": "ended"}
+    assert [run["stand"] for run in found.values()] == [run["state"] for run in found.values()]
     assert found["b"]["waits_for"] == ["pay"]
     assert found["b"]["is_resumable"]
     assert (found["c"]["status"], found["a"]["settled"]) == ("failed", 1)
@@ -182,7 +183,7 @@ def test_damaged_run_hides_no_other(shell: Shell) -> None:
 
     found = {run["run_id"]: run for run in ended.json["runs"]}
     assert ended.code == 1
-    assert (found["a"]["stand"], found["b"]["stand"]) == ("damaged", "ended")
+    assert (found["a"]["state"], found["b"]["state"]) == ("damaged", "ended")
     assert "record 2" in found["a"]["reason"]
 
 
@@ -198,7 +199,7 @@ def test_run_that_was_killed_at_its_very_start_is_no_damage(shell: Shell) -> Non
     (run,) = shell("runs", "--json").json["runs"]
     resumed = shell("resume", "one", *TOOLS)
 
-    assert (shell("runs").code, run["stand"], run["is_resumable"]) == (0, "empty", False)
+    assert (shell("runs").code, run["state"], run["is_resumable"]) == (0, "empty", False)
     assert (resumed.code, "start it again" in resumed.err) == (2, True)
     assert shell("runs", "--verify", "one").code == 0
     assert shell("prune", "one").code == 0

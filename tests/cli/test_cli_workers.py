@@ -91,7 +91,7 @@ def at_work(shell: Shell, *args: str) -> Iterator[AtWork]:
 
 def standings(shell: Shell, *args: str) -> dict[str, str]:
     """Where runs stand in the queue."""
-    return {run["run_id"]: run["queue"]["standing"] for run in shell("runs", "--json", *args).json["runs"]}
+    return {run["run_id"]: run["queue"]["status"] for run in shell("runs", "--json", *args).json["runs"]}
 
 
 @pytest.mark.costly
@@ -224,7 +224,7 @@ def test_a_run_that_an_older_version_left_in_the_queue_of_a_folder_is_resumed(sh
     anyio.run(leave)
     (shell.runs / "old" / "ticket").write_text("0" * 32)
     (shell.runs / ".queue").mkdir()
-    assert [run["stand"] for run in shell("runs", "--json").json["runs"]] == ["interrupted"]
+    assert [run["state"] for run in shell("runs", "--json").json["runs"]] == ["interrupted"]
     resumed = shell("resume", "old", *TOOLS)
     assert (resumed.code, resumed.out) == (0, "done\n"), resumed.err
 

@@ -258,7 +258,7 @@ def test_an_agent_that_speaks_of_a_ceiling_has_failed(tmp_path: Path, text: str)
     )
 
     assert (found.stopped, found.done) == ("", 2)
-    assert {(run.way, run.passed) for run in found.samples} == {("agent", False), ("plan", True)}
+    assert {(run.variant, run.passed) for run in found.samples} == {("agent", False), ("plan", True)}
 
 
 def test_a_ceiling_of_a_policy_is_of_each_run_and_fails_its_way(cases: Path) -> None:
@@ -331,6 +331,9 @@ def test_the_name_of_the_last_release_is_taken_with_a_warning(cases: Path) -> No
     figures = found.as_dict()
     assert list(figures["variants"]) == ["a", "b"]
     assert figures["ways"] == figures["variants"]
+    assert {(run["variant"], run["way"]) for run in figures["samples"]} == {("a", "a"), ("b", "b")}
+    with pytest.warns(DeprecationWarning, match="way is now variant"):
+        assert found.samples[0].way == "a"
 
 
 def test_variants_by_both_names_are_refused(cases: Path) -> None:
@@ -484,7 +487,7 @@ def test_people_answer_an_agent_as_they_answer_a_plan(
 ) -> None:
     ran = paid(tmp_path, **fields).samples
 
-    assert [(run.way, run.status, run.calls) for run in ran] == [("agent", status, calls), ("plan", status, calls)]
+    assert [(run.variant, run.status, run.calls) for run in ran] == [("agent", status, calls), ("plan", status, calls)]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from dagrun.evaluate.intervals import fewest_for, median_interval, paired_rates_
 def sample(way: str, seed: int, seconds: float, *, passed: bool = True, **facts: Any) -> Sample:
     given: dict[str, Any] = {"tokens": 100, "cost": 0.1, "planner_calls": 1, "calls": 2, "idle": 0}
     given |= {"status": "succeeded", "stopped_early": False, **facts}
-    return Sample(way=way, case="it", seed=seed, passed=passed, seconds=seconds, **given)
+    return Sample(variant=way, case="it", seed=seed, passed=passed, seconds=seconds, **given)
 
 
 def planted(

@@ -114,7 +114,7 @@ def test_a_run_that_goes_on_is_never_kept(tmp_path: Path) -> None:
     async def hold() -> list[RunState]:
         run_log = await journal.open("a")
         age(tmp_path / "a")
-        found = [run.overview.stand for run in listed(tmp_path)]
+        found = [run.overview.state for run in listed(tmp_path)]
         await run_log.aclose()
         return found
 
@@ -124,7 +124,7 @@ def test_a_run_that_goes_on_is_never_kept(tmp_path: Path) -> None:
         file.write(b"no database at all")
     age(tmp_path / "b")
     for _ in range(2):
-        assert [run.overview.stand for run in listed(tmp_path)][1] is RunState.DAMAGED
+        assert [run.overview.state for run in listed(tmp_path)][1] is RunState.DAMAGED
 
 
 def test_a_waiting_run_is_kept_until_it_is_resumed(tmp_path: Path, opened: list[Path]) -> None:
@@ -132,7 +132,7 @@ def test_a_waiting_run_is_kept_until_it_is_resumed(tmp_path: Path, opened: list[
     assert [run.overview.waits_for for run in listed(tmp_path)] == [("a",)]
     opened.clear()
     (again,) = listed(tmp_path)
-    assert (opened, again.overview.stand, again.overview.waits_for) == ([], RunState.WAITING, ("a",))
+    assert (opened, again.overview.state, again.overview.waits_for) == ([], RunState.WAITING, ("a",))
 
     async def resume() -> None:
         options: dict[str, Any] = {"tools": toolset(pay()), "journal": SQLiteJournal(tmp_path), "approver": agree}
@@ -143,7 +143,7 @@ def test_a_waiting_run_is_kept_until_it_is_resumed(tmp_path: Path, opened: list[
         return True
 
     anyio.run(resume)
-    assert [run.overview.stand for run in listed(tmp_path)] == [RunState.ENDED]
+    assert [run.overview.state for run in listed(tmp_path)] == [RunState.ENDED]
 
 
 @pytest.mark.parametrize(
@@ -153,15 +153,15 @@ def test_a_waiting_run_is_kept_until_it_is_resumed(tmp_path: Path, opened: list[
         b"1-2-3",
         b"[]",
         b"{}",
-        b'{"standing": 1}',
+        b'{"overview": 1}',
         b"\xff\xfe",
         b"[" * 10_000,
-        RunOverview(run_id="other", stand=RunState.ENDED, records=1).as_text(),
-        RunOverview(run_id="a", stand=RunState.RUNNING, records=1).as_text(),
-        RunOverview(run_id="a", stand=RunState.ENDED).as_text(),
-        RunOverview(run_id="a", stand=RunState.ENDED, records=1).as_text().replace(b'"labels": {}', b'"labels": 1'),
-        RunOverview(run_id="a", stand=RunState.ENDED, records=1).as_text().replace(b'"dagrun"', b'"else"'),
-        RunOverview(run_id="a", stand=RunState.ENDED, records=1, labels={"x": "y" * 40_000}).as_text(),
+        RunOverview(run_id="other", state=RunState.ENDED, records=1).as_text(),
+        RunOverview(run_id="a", state=RunState.RUNNING, records=1).as_text(),
+        RunOverview(run_id="a", state=RunState.ENDED).as_text(),
+        RunOverview(run_id="a", state=RunState.ENDED, records=1).as_text().replace(b'"labels": {}', b'"labels": 1'),
+        RunOverview(run_id="a", state=RunState.ENDED, records=1).as_text().replace(b'"dagrun"', b'"else"'),
+        RunOverview(run_id="a", state=RunState.ENDED, records=1, labels={"x": "y" * 40_000}).as_text(),
     ],
 )
 def test_a_text_that_is_none_of_ours_counts_for_nothing(tmp_path: Path, text: bytes) -> None:
@@ -244,7 +244,7 @@ def test_the_page_and_the_command_read_what_the_other_has_kept(tmp_path: Path, o
     opened.clear()
     assert [run.overview for run in listed(tmp_path)] == [run.overview for run in by_command]
     assert opened == []
-    assert json.loads((tmp_path / "a" / summary_cache.SUMMARY).read_bytes().partition(b"\n")[2])["standing"][
+    assert json.loads((tmp_path / "a" / summary_cache.SUMMARY).read_bytes().partition(b"\n")[2])["overview"][
         "labels"
     ] == {"command": ["dagrun", "run", "a"]}
     assert reading.held_run(tmp_path, "a", 1.0).is_held is False

@@ -47,7 +47,7 @@ async def _hides_no_other(dsn: str, journal: dagrun.PostgresJournal) -> None:
     assert await queue.runs([QueueStatus.STUCK]) == []
     assert await queue.put_back("r0") is False
     listed = (await Client(page_of(journal)).get("/api/runs")).json()["runs"]
-    shown = {run["run_id"]: run["queue"]["standing"] for run in listed}
+    shown = {run["run_id"]: run["queue"]["status"] for run in listed}
     assert shown == {"r0": "unreadable", "r1": "queued", "r2": "queued"}
     claimed = [await queue.claim(Wanted()) for _ in range(3)]
     assert [run_log and run_log.run_id for run_log in claimed] == ["r1", "r2", None]
@@ -73,7 +73,7 @@ def test_the_command_line_lists_a_row_with_a_strange_standing(shell: Shell, post
     assert re.search("^r0 .* unreadable since ", made.out, re.MULTILINE)
     assert re.search("^r1 .* queued in pool default", made.out, re.MULTILINE)
     (found,) = listed.json["runs"]
-    assert (found["run_id"], found["queue"]["standing"], found["queue"]["reason"]) == ("r0", "unreadable", SAID)
+    assert (found["run_id"], found["queue"]["status"], found["queue"]["reason"]) == ("r0", "unreadable", SAID)
 
 
 @pytest.mark.asyncio
@@ -109,7 +109,7 @@ async def test_a_record_with_a_strange_word_ends_no_worker_and_no_list(there: st
             worker.stop()
     assert done == {"r0": "ended", "r1": "ended", "r2": "ended", "s0": "stuck"}
     listed = (await Client(page_of(journal)).get("/api/runs")).json()["runs"]
-    assert {run["run_id"]: run["stand"] for run in listed if run["stand"] != "ended"} == {"s0": "damaged"}
+    assert {run["run_id"]: run["state"] for run in listed if run["state"] != "ended"} == {"s0": "damaged"}
 
 
 def _park(dsn: str, schema: str) -> None:

@@ -61,7 +61,7 @@ def test_a_question_about_an_effect_says_what_its_answer_may_be() -> None:
     asked = {"answered_at": None, "step": "pay", "id": "q1", "text": "Did it?", "why": "", "arguments": None}
     questions = [{**asked, "kind": kind} for kind in ("effect", "input", "approval")]
 
-    page = str(open_questions({"run": {"id": "r1", "stand": "waiting"}, "questions": questions}))
+    page = str(open_questions({"run": {"id": "r1", "state": "waiting"}, "questions": questions}))
     assert re.findall(r"dagrun (?:answer|approve) r1 pay[A-Za-z_/ ]*", page) == [
         "dagrun answer r1 pay took_effect/did_not/unknown",
         "dagrun answer r1 pay VALUE",

@@ -58,7 +58,7 @@ async def test_live_run_has_a_view() -> None:
         await run.result()
 
     a, b, c = view["steps"]
-    assert view["run"]["stand"] == "running"
+    assert view["run"]["state"] == "running"
     assert (a["state"], b["state"], c["state"]) == ("succeeded", "running", "ready")
     assert (b["attempts"][0]["ended"], b["attempts"][0]["state"]) == (None, None)
     assert c["waits"] == [["slot", 0.0, None]]
@@ -214,6 +214,15 @@ async def test_log_tells_what_did_not_go_well() -> None:
     assert [line["at"] for line in view["log"]] == sorted(line["at"] for line in view["log"])
 
 
+async def test_run_json_of_the_last_release_has_a_state() -> None:
+    """Its name was `stand`, which views keep for one release."""
+    _, view, _ = await seen()
+    old = json.loads(json.dumps(view))
+    assert old["run"].pop("state") == old["run"]["stand"] == "ended"
+
+    assert view_of({"run_id": "r", "view": old})["run"] == view["run"]
+
+
 async def test_run_json_of_the_first_schema_is_refused_with_what_to_do() -> None:
     """It has no view, and so neither needs nor a plan."""
     played, _, _ = await seen()
@@ -249,5 +258,5 @@ async def test_interrupted_run_ends_where_its_record_does() -> None:
 
     view = view_of(replayed("cut", lines))
 
-    assert view["run"]["stand"] == "interrupted"
+    assert view["run"]["state"] == "interrupted"
     assert view["steps"][1]["attempts"][0]["ended"] is None

@@ -303,7 +303,7 @@ async def test_the_runs_of_an_engine_are_seen_from_inside() -> None:
         async with engine.start(plan, tools=toolset(), run_id=RUN) as run:
             await anyio.sleep(0.1)
             (listed,) = (await client.get("/api/runs")).json()["runs"]
-            assert (listed["run_id"], listed["stand"], listed["goal"]) == (RUN, "running", "rest")
+            assert (listed["run_id"], listed["state"], listed["goal"]) == (RUN, "running", "rest")
             async with client.stream() as events:
                 view, _, names = await to_the_end(events)
             assert (names[-1], view["run"]["status"]) == ("end", "succeeded")
@@ -318,7 +318,7 @@ async def test_a_run_of_this_process_is_seen_from_inside_although_it_has_a_recor
         client = Client(page_of(journal, run))
         for _ in range(2):
             (listed,) = (await client.get("/api/runs")).json()["runs"]
-            assert (listed["owner"], listed["stand"]) == ("this process", "running")
+            assert (listed["owner"], listed["state"]) == ("this process", "running")
             view = (await client.get(f"/api/runs/{RUN}")).json()
             assert view["run"]["owner"] == "this process"
         run.cancel()
@@ -371,7 +371,7 @@ async def test_a_run_of_another_process_is_answered_and_stopped(kind: str, tmp_p
             assert question["arguments"]["text"] == '{\n  "value": 1\n}'
             async with client.stream() as events:
                 name, _, view = await events.next()
-                assert (name, view["run"]["stand"]) == ("snapshot", "running")
+                assert (name, view["run"]["state"]) == ("snapshot", "running")
                 assert view["run"]["owner"].startswith("process ")
                 told = await client.post(
                     f"/api/runs/{RUN}/answers", {"question": question["id"], "choice": "approve", "note": "ok"}
@@ -416,10 +416,10 @@ async def test_a_run_that_is_suspended_from_outside_is_resumed_on_the_same_page(
             await run.result()
     async with client.stream() as events:
         _, _, view = await events.next()
-        assert (view["run"]["stand"], view["run"]["reason"].endswith("later")) == ("interrupted", True)
+        assert (view["run"]["state"], view["run"]["reason"].endswith("later")) == ("interrupted", True)
         assert (await client.post(f"/api/runs/{RUN}/cancel")).status_code == 409
         async with dagrun.resume(RUN, tools=toolset(pay()), journal=inside, approver=wait_for_ever) as again:
-            while view["run"]["stand"] != "running":
+            while view["run"]["state"] != "running":
                 view = applied(view, (await events.next())[2])
             again.cancel()
             while (event := await events.next())[0] != "end":
@@ -440,9 +440,9 @@ async def test_a_process_that_has_gone_leaves_an_interrupted_run(
         async with client.stream() as events:
             _, _, view = await events.next()
             monkeypatch.setattr("dagrun.journal.lease.Owner.is_dead", lambda _: True)
-            while view["run"]["stand"] == "running":
+            while view["run"]["state"] == "running":
                 view = applied(view, (await events.next())[2])
-        assert (view["run"]["stand"], view["run"]["owner"]) == ("interrupted", "")
+        assert (view["run"]["state"], view["run"]["owner"]) == ("interrupted", "")
         monkeypatch.undo()
         run.cancel()
 
@@ -456,7 +456,7 @@ async def test_a_damaged_record_is_told_as_such(tmp_path: Path) -> None:
         await dagrun.run(plan, tools=toolset(), journal=journal, run_id=run_id)
     (tmp_path / "runs" / RUN / "journal.db").write_bytes(b"no database" * 1000)
     client = Client(page_of(journal))
-    listed = {run["run_id"]: run["stand"] for run in (await client.get("/api/runs")).json()["runs"]}
+    listed = {run["run_id"]: run["state"] for run in (await client.get("/api/runs")).json()["runs"]}
     assert listed == {"good": "ended", RUN: "damaged"}
     assert (await client.get(f"/api/runs/{RUN}")).status_code == 409
     assert (await client.get("/api/runs/good")).status_code == 200

@@ -57,17 +57,17 @@ async def test_the_list_has_pool_and_owner() -> None:
     client = await submitted(journal, priority=2)
     queue = (await listed(client, "queued"))["queue"]
     facts = ("queued", "mail", 2, 0, None)
-    assert tuple(queue[name] for name in ("standing", "pool", "priority", "takeovers", "owner")) == facts
+    assert tuple(queue[name] for name in ("status", "pool", "priority", "takeovers", "owner")) == facts
     assert (await client.get("/api/runs?state=stuck")).json()["runs"] == []
     assert (await client.get(f"/api/runs/{RUN}/queue")).json()["queue"]["words"] == queue["words"] == "pool mail"
     async with at_work(journal):
         while not (asked := (await client.get("/api/questions")).json()["questions"]):
             await anyio.sleep(0.1)
         assert (asked[0]["queue"]["pool"], asked[0]["is_held"]) == ("mail", False)
-        assert (await listed(client))["queue"]["standing"] == "waiting"
+        assert (await listed(client))["queue"]["status"] == "waiting"
         answer = {"question": asked[0]["question"]["id"], "choice": "approve"}
         assert (await client.post(f"/api/runs/{RUN}/answers", answer)).status_code == 200
-        while (run := await listed(client))["stand"] != "ended":
+        while (run := await listed(client))["state"] != "ended":
             await anyio.sleep(0.1)
     assert (run["status"], run["queue"]) == ("succeeded", None)
 
@@ -81,7 +81,7 @@ async def test_a_run_that_is_stuck_is_put_back() -> None:
     assert (await listed(client, "stuck"))["queue"]["reason"] == "3 workers have ended while at it"
     told = await client.post(f"/api/runs/{RUN}/requeue")
     assert (told.status_code, told.json()) == (202, {"taken": True})
-    assert (await listed(client))["queue"]["standing"] == "queued"
+    assert (await listed(client))["queue"]["status"] == "queued"
     await dagrun.run(PAY, tools=toolset(pay()), journal=journal, run_id="own")
     assert (await client.post("/api/runs/own/requeue")).status_code == 409
 
@@ -109,7 +109,7 @@ async def test_a_run_that_no_worker_has_is_cancelled() -> None:
     assert (await client.post(f"/api/runs/{RUN}/cancel", {"step": "pay"})).status_code == 409
     assert (await client.post(f"/api/runs/{RUN}/cancel", {"reason": "not wanted"})).status_code == 202
     async with at_work(journal):
-        while (run := await listed(client))["stand"] != "ended":
+        while (run := await listed(client))["state"] != "ended":
             await anyio.sleep(0.1)
     assert (run["status"], "not wanted" in run["reason"]) == ("cancelled", True)
     assert (await client.post(f"/api/runs/{RUN}/cancel")).status_code == 409
@@ -122,4 +122,4 @@ async def test_who_may_only_look_puts_nothing_back() -> None:
     client = Client(page_of(journal, read_only=True))
     assert (await client.post(f"/api/runs/{RUN}/requeue")).status_code in (403, 405)
     assert (await client.post(f"/api/runs/{RUN}/cancel")).status_code in (403, 405)
-    assert (await listed(client))["queue"]["standing"] == "stuck"
+    assert (await listed(client))["queue"]["status"] == "stuck"

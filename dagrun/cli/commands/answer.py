@@ -189,7 +189,8 @@ class Reply:
                         "answer": response.as_dict(),
                         "is_held": held.is_held,
                         "counts": counts,
-                        "standing": standing,
+                        "queue_status": standing,
+                        "standing": standing,  # its name in 0.2; removed in 0.4
                         "next_command": None if held.is_held or standing is not None else words,
                     }
                 )

@@ -316,7 +316,7 @@ def _next(standing: RunOverview, past: Replayed, where: list[str]) -> list[str]:
     from dagrun.observe.run_standing import RunState
 
     lines: list[str] = []
-    if standing.stand in (RunState.RUNNING, RunState.WAITING, RunState.INTERRUPTED):
+    if standing.state in (RunState.RUNNING, RunState.WAITING, RunState.INTERRUPTED):
         for question in past.pending:
             lines += [f"open: {shorten(question.text)}", f"  {answer_command(past.run_id, question, where)}"]
     again = label(past.opening.labels, "again")
@@ -329,7 +329,7 @@ def _next(standing: RunOverview, past: Replayed, where: list[str]) -> list[str]:
 def _can_be_retried(standing: RunOverview) -> bool:
     from dagrun.observe.run_standing import RunState
 
-    return standing.stand is RunState.ENDED and standing.status != "succeeded"
+    return standing.state is RunState.ENDED and standing.status != "succeeded"
 
 
 def _as_dict(standing: RunOverview, past: Replayed, entries: list[Entry], step: str | None) -> dict[str, Any]:

@@ -95,7 +95,8 @@ def _put_back(run: str, flags: Mapping[str, Any]) -> None:
     with data_output() as data:
         pool = "" if row is None else row.ticket.pool
         if flags["as_json"]:
-            data.json({"schema_version": SCHEMA_VERSION, "run_id": run_id, "standing": "queued", "pool": pool})
+            facts = {"run_id": run_id, "queue_status": "queued", "pool": pool}
+            data.json({"schema_version": SCHEMA_VERSION, **facts, "standing": "queued"})  # its name in 0.2, until 0.4
         else:
             data.text(f"{run_id} is in the queue of pool {pool}")
 

@@ -70,7 +70,7 @@ def runs(*, run_ids: tuple[str, ...], state: str, verify: bool, as_json: bool, *
             data.text(f"no {state + ' ' if state else ''}runs in {visible(records.where)}")
         else:
             data.text("\n".join([*_lines(found, width), *map(visible, advice_lines(found, where))]))
-    return int(any(run.overview.stand is RunState.DAMAGED for run in found))
+    return int(any(run.overview.state is RunState.DAMAGED for run in found))
 
 
 def _verify(records: RunStore, named: Sequence[str] | None, *, as_json: bool) -> int:
@@ -163,9 +163,9 @@ class _Choice:
             why = "old"
         else:
             return False, ""
-        if overview.stand is RunState.RUNNING:
+        if overview.state is RunState.RUNNING:
             return False, f"kept: {overview.text}"
-        if overview.stand is RunState.DAMAGED and not self.is_forced:
+        if overview.state is RunState.DAMAGED and not self.is_forced:
             return False, "kept: it is damaged, and may be wanted to find out why; --force deletes it"
         if overview.is_resumable and not self.is_forced:
             return False, f"kept: it can go on ({shorten(overview.text)}); --force deletes it"

@@ -57,13 +57,13 @@ def tools(*, names: tuple[str, ...], check: bool, ignored: tuple[str, ...], as_j
 
 def _check(chosen: Sequence[AnyTool], ignored: Sequence[str], data: Data, *, as_json: bool) -> int:
     from dagrun import check_tools
-    from dagrun.problem_texts import MENDS
+    from dagrun.problem_texts import FIXES
 
-    if unknown := [code for code in ignored if code not in MENDS]:
-        raise BadInput(f"--ignore {unknown[0]}: there is no such code; they are {min(MENDS)} to {max(MENDS)}")
+    if unknown := [code for code in ignored if code not in FIXES]:
+        raise BadInput(f"--ignore {unknown[0]}: there is no such code; they are {min(FIXES)} to {max(FIXES)}")
     found = check_tools(chosen, ignore=ignored)
     if as_json:
-        listed = [{**problem.as_dict(), "fix": problem.mend} for problem in found]
+        listed = [{**problem.as_dict(), "fix": problem.fix} for problem in found]
         data.json({"schema_version": SCHEMA_VERSION, "tools": len(chosen), "findings": listed})
     else:
         data.text("\n".join(_findings(len(chosen), found)))
@@ -77,7 +77,7 @@ def _findings(tools: int, found: Sequence[Problem]) -> Iterator[str]:
         yield f"\n{name}"
         for problem in problems:
             yield f"  {problem.code}  {problem.sentence}"
-            yield f"         fix: {problem.mend}"
+            yield f"         fix: {problem.fix}"
 
 
 def _toolbox(flags: Mapping[str, Any]) -> Toolbox:

@@ -50,13 +50,13 @@ class ListedRun:
     @property
     def state(self) -> str:
         """The state of the run: in the queue, if it was submitted, or else by its record."""
-        return str(self.overview.stand if self.queue is None else self.queue.standing)
+        return str(self.overview.state if self.queue is None else self.queue.standing)
 
     @property
     def text(self) -> str:
         """The state in a sentence: in the queue, if it was submitted, and by its record."""
         row, overview = self.queue, self.overview
-        if row is None or overview.stand is RunState.DAMAGED:
+        if row is None or overview.state is RunState.DAMAGED:
             return overview.text
         pool = f"pool {row.ticket.pool}"
         facts = [pool] if row.standing != "queued" else []
@@ -70,7 +70,7 @@ class ListedRun:
                 text = f"queued in {pool}, not before {when(begin)}" if begin > time.time() else text
             case "stuck" | "unreadable":
                 text = f"{row.standing}{since}: {row.reason}"
-            case "running" if overview.stand is not RunState.RUNNING:
+            case "running" if overview.state is not RunState.RUNNING:
                 text = "its worker has ended; the next one takes it over when the lease has expired"
             case _:
                 text = overview.text

@@ -97,12 +97,13 @@ class Comparing:
             raise ContractError(f"a comparison needs two variants at least, and has {len(variants)}")
         if type(runs) is not int or runs < 1:
             raise ContractError(f"compare: runs must be at least 1, got {runs!r}")
-        self._ways = {
-            name: way if isinstance(way, RunVariant) else RunVariant(planner=way) for name, way in variants.items()
+        self._variants = {
+            name: variant if isinstance(variant, RunVariant) else RunVariant(planner=variant)
+            for name, variant in variants.items()
         }
         given = host or CaseHost()
-        if all(way.has_own for way in self._ways.values()):
-            given = replace(given, make_planner=lambda name, model: StaticPlanner())  # no way uses that of a case
+        if all(variant.has_own for variant in self._variants.values()):
+            given = replace(given, make_planner=lambda name, model: StaticPlanner())  # no variant uses that of a case
         found = list(_load(paths, given, only))
         with_goals = [_with_planner(ready, given) for ready in found if ready.case.goal is not None]
         left_out = tuple(ready.id for ready in found if ready.case.goal is None)
@@ -112,7 +113,7 @@ class Comparing:
         self._check_real(with_goals)
         self._cases = list(map(self._timed, with_goals))
         self.comparison = VariantComparison(
-            tuple(self._ways),
+            tuple(self._variants),
             tuple(ready.id for ready in self._cases),
             runs,
             is_virtual=all(ready.is_virtual for ready in self._cases),
@@ -122,21 +123,21 @@ class Comparing:
     @property
     def asking(self) -> int:
         """How many runs ask models, and so take real time, and cost something where models do."""
-        asking = sum(way.asks_models(ready) for ready in self._cases for way in self._ways.values())
+        asking = sum(variant.asks_models(ready) for ready in self._cases for variant in self._variants.values())
         return asking * self.comparison.runs
 
     @property
     def judging(self) -> int:
         """The number of runs with an answer that a model judges, which also takes time and costs something."""
         judging = sum(ready.is_judged_by_model for ready in self._cases)
-        return judging * len(self._ways) * self.comparison.runs
+        return judging * len(self._variants) * self.comparison.runs
 
     @property
     def touching(self) -> tuple[int, tuple[str, ...]]:
         """How many runs may call tools of the user, which their cases name as real; and which tools these are."""
         cases = [ready for ready in self._cases if ready.case.real]
         names = sorted({name for ready in cases for name in ready.case.real})
-        return len(cases) * len(self._ways) * self.comparison.runs, tuple(names)
+        return len(cases) * len(self._variants) * self.comparison.runs, tuple(names)
 
     def _check_real(self, cases: Sequence[ReadyCase]) -> None:
         changing = [(one, name) for one in cases for name in one.case.real if not one.tools[name].effect.is_free]
@@ -145,18 +146,18 @@ class Comparing:
             raise CasesRefused([f"case {ready.id}: {name} {text}" for ready, name in changing])
 
     def _timed(self, ready: ReadyCase) -> ReadyCase:
-        """Return a case with the clock that suits all ways."""
+        """Return a case with the clock that suits all variants."""
         if ready.case.clock is not None:
             return ready
-        is_real = ready.is_judged_by_model or any(way.needs_real_time(ready) for way in self._ways.values())
+        is_real = ready.is_judged_by_model or any(variant.needs_real_time(ready) for variant in self._variants.values())
         return replace(ready, is_virtual=not is_real and only_computes(ready.case, ready.tools))
 
     def _check(self, cases: Sequence[ReadyCase]) -> None:
         faults = []
         for ready in cases:
-            for name, way in self._ways.items():
+            for name, variant in self._variants.items():
                 try:
-                    way.check(ready)
+                    variant.check(ready)
                 except CasesRefused as error:
                     faults += [f"variant {name}, case {ready.id}: {fault}" for fault in error.faults]
         if faults:
@@ -186,23 +187,23 @@ class Comparing:
                 if not await self._run(name, ready, ready.case.seed + number, purse):
                     comparison.stopped = purse.fault
                     return
-            comparison.samples += sorted(comparison.unpaired, key=lambda run: comparison.variants.index(run.way))
+            comparison.samples += sorted(comparison.unpaired, key=lambda run: comparison.variants.index(run.variant))
             comparison.unpaired.clear()
 
     async def _run(self, name: str, ready: ReadyCase, seed: int, purse: _SharedBudget) -> bool:
-        """Carry out a case by a way; return whether that could be paid."""
-        way, left = self._ways[name], purse.left
+        """Carry out a case by a variant; return whether that could be paid."""
+        variant, left = self._variants[name], purse.left
         if not all(left.values()):
             purse.fault = _REACHED
             return False
         refusals = purse.refusals
-        trial = await way.carry_out(ready, seed, purse.budget)
+        trial = await variant.carry_out(ready, seed, purse.budget)
         meter = BudgetMeter(purse.budget, self.comparison.judges)
-        sample = await _sample(name, way, ready, trial, meter)
+        sample = await _sample(name, variant, ready, trial, meter)
         self.comparison.unpaired.append(sample)
         if meter.refused:
             purse.fault = f"{_REACHED}; what was left of it did not suffice for the judge of an answer: {meter.refused}"
-        elif purse.refusals > refusals or way.is_cut(ready, trial, left):  # however it went on without that call
+        elif purse.refusals > refusals or variant.is_cut(ready, trial, left):  # however it went on without that call
             why = f": {shorten(trial.reason, 300)}" if trial.reason else ""
             purse.fault = f"{_REACHED}; what was left of it did not suffice for a run{why}"
         elif sample.cost is None and "max_cost" in left:
@@ -229,10 +230,10 @@ def _with_planner(ready: ReadyCase, host: CaseHost) -> ReadyCase:
     return replace(ready, means=replace(ready.means, make_planner=lambda world: make(None, None)))
 
 
-def _turned(ways: Sequence[str], number: int) -> list[str]:
-    """Return the ways in the order of a round: each begins as often as any other."""
-    first = number % len(ways)
-    return [*ways[first:], *ways[:first]]
+def _turned(variants: Sequence[str], number: int) -> list[str]:
+    """Return the variants in the order of a round: each begins as often as any other."""
+    first = number % len(variants)
+    return [*variants[first:], *variants[:first]]
 
 
 @dataclass(slots=True)
@@ -258,7 +259,7 @@ class _SharedBudget:
         return 0 if self.budget is None else self.budget.refusals
 
 
-async def _sample(name: str, way: RunVariant, ready: ReadyCase, trial: CaseRun, meter: BudgetMeter) -> Sample:
+async def _sample(name: str, variant: RunVariant, ready: ReadyCase, trial: CaseRun, meter: BudgetMeter) -> Sample:
     """Compare a run with its expectations, and measure its usage, idle calls and early stops."""
     expected = ready.case.expect
     judge = None if ready.judge is None else partial(_judged, ready.judge, meter)
@@ -269,7 +270,7 @@ async def _sample(name: str, way: RunVariant, ready: ReadyCase, trial: CaseRun, 
         is_early = bool(unmet_by(what_must_be_there(expected), trial, objection))
     tokens, cost = _used(trial)
     return Sample(
-        way=name,
+        variant=name,
         case=ready.id,
         seed=trial.seed,
         passed=not misses,
@@ -279,7 +280,7 @@ async def _sample(name: str, way: RunVariant, ready: ReadyCase, trial: CaseRun, 
         cost=cost,
         planner_calls=trial.planner_calls,
         calls=len(trial.world.calls),
-        idle=0 if way.agent is not None else unused_calls(ready.case, trial),
+        idle=0 if variant.agent is not None else unused_calls(ready.case, trial),
         stopped_early=is_early,
         misses=tuple(misses),
     )

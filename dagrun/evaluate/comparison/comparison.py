@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import mean, median
 from typing import Any, Final
@@ -20,7 +20,7 @@ SCHEMA_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class VariantFigures:
-    """The figures of a way.
+    """The figures of a variant.
 
     Attributes:
         runs: Its runs.
@@ -61,13 +61,13 @@ class VariantComparison:
     Attributes:
         variants: The names of the variants.
         cases: The names of the cases.
-        runs: How often each case was to be carried out by each way.
+        runs: How often each case was to be carried out by each variant.
         is_virtual: Whether all runs were on a virtual clock.
-        samples: The runs, in the order in which they were made; of a case and a seed by each way in turn.
-        unpaired: The runs of a case and a seed that not every way has carried out, because the comparison was stopped.
+        samples: The runs, in the order in which they were made; of a case and a seed by each variant in turn.
+        unpaired: Runs of a case and a seed that some variants have not made, because the comparison was stopped.
         stopped: Why the comparison ended before all runs were made; empty if it did not.
-        left_out: The cases that begin with a plan, and so have no way to be compared.
-        judges: What the judges of answers have used; it is no figure of a way.
+        left_out: The cases that begin with a plan, and so cannot be compared.
+        judges: What the judges of answers have used; it is no figure of a variant.
     """
 
     variants: tuple[str, ...]
@@ -88,26 +88,26 @@ class VariantComparison:
 
     @property
     def confidence(self) -> float:
-        """The confidence of each interval between two ways: so high that for one figure, all hold together at 95 %."""
+        """The confidence of each interval between two variants; together, those of one figure hold at 95 %."""
         pairs = len(self.variants) * (len(self.variants) - 1) // 2
         return 1 - (1 - CONFIDENCE) / max(1, pairs)
 
     @property
     def done(self) -> int:
-        """How many runs each way has, all cases together."""
+        """How many runs each variant has, all cases together."""
         return len(self.samples) // len(self.variants)
 
-    def of(self, way: str, case: str | None = None) -> list[Sample]:
-        """Return the runs of a way, of all cases or of one."""
-        return [run for run in self.samples if run.way == way and case in (None, run.case)]
+    def of(self, variant: str, case: str | None = None) -> list[Sample]:
+        """Return the runs of a variant, of all cases or of one."""
+        return [run for run in self.samples if run.variant == variant and case in (None, run.case)]
 
     def pairs(self, first: str, second: str, case: str | None = None) -> list[Pair]:
-        """Return the runs of two ways that share case and seed."""
+        """Return the runs of two variants that share case and seed."""
         return list(zip(self.of(first, case), self.of(second, case), strict=True))
 
-    def figures(self, way: str) -> VariantFigures:
-        """Return the figures of a way."""
-        runs = self.of(way)
+    def figures(self, variant: str) -> VariantFigures:
+        """Return the figures of a variant."""
+        runs = self.of(variant)
         passed = [run for run in runs if run.passed]
         costs = [run.cost for run in runs]
         known = [cost for cost in costs if cost is not None]
@@ -141,7 +141,7 @@ class VariantComparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison as plain JSON, every run included."""
-        figures = {way: self.figures(way).as_dict() for way in self.variants}
+        figures = {variant: self.figures(variant).as_dict() for variant in self.variants}
         return {
             "schema_version": SCHEMA_VERSION,
             "status": "stopped" if self.stopped else "ok",
@@ -159,6 +159,6 @@ class VariantComparison:
                 for one in self.versus()
             ],
             "judges": {"tokens": self.judges.tokens, "cost": self.judges.cost},
-            "samples": [asdict(run) for run in self.samples],
-            "unpaired": [asdict(run) for run in self.unpaired],
+            "samples": [run.as_dict() for run in self.samples],
+            "unpaired": [run.as_dict() for run in self.unpaired],
         }

@@ -1,4 +1,4 @@
-"""A comparison in words: tables with the ways side by side, a verdict for each pair, and Markdown for a GitHub job."""
+"""A comparison in words: tables with the variants side by side, verdicts for pairs, and Markdown for a GitHub job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dagrun.evaluate.comparison.differences import MOST_SHOWN, VariantDifference
 from dagrun.evaluate.intervals import CONFIDENCE
 from dagrun.texts import shorten, visible
 
-_MOST_MISSES: Final = 3  # of a way
+_MOST_MISSES: Final = 3  # of a variant
 
 
 def text_of(comparison: VariantComparison, width: int = 80) -> str:
@@ -28,7 +28,7 @@ def text_of(comparison: VariantComparison, width: int = 80) -> str:
         lines += ["", *_table(*_figures(comparison), width)]
         if len(comparison.cases) > 1:
             lines += ["", *_table(*_by_case(comparison), width)]
-        missed = [text for way in comparison.variants for text in _misses(comparison, way)]
+        missed = [text for variant in comparison.variants for text in _misses(comparison, variant)]
         lines += ["", *(line for text in missed for line in _wrapped(text, width))] if missed else []
         lines.append("")
         for verdict in comparison.verdicts:
@@ -68,7 +68,7 @@ def _unpaired(comparison: VariantComparison) -> str:
 
 
 def _figures(comparison: VariantComparison) -> tuple[list[str], list[list[str]]]:
-    found = [comparison.figures(way) for way in comparison.variants]
+    found = [comparison.figures(variant) for variant in comparison.variants]
     rows = [
         ["success", *(rate_text(one.shares["success"]) for one in found)],
         ["seconds, median", *("-" if one.seconds is None else f"{one.seconds:.3f}" for one in found)],
@@ -79,7 +79,7 @@ def _figures(comparison: VariantComparison) -> tuple[list[str], list[list[str]]]
         ["runs with idle calls", *(rate_text(one.shares["idle"]) for one in found)],
         ["early stops", *(rate_text(one.shares["early_stops"]) for one in found)],
     ]
-    return ["", *(shorten(way, MOST_SHOWN) for way in comparison.variants)], rows
+    return ["", *(shorten(variant, MOST_SHOWN) for variant in comparison.variants)], rows
 
 
 def _cost(figures: VariantFigures) -> str:
@@ -89,19 +89,19 @@ def _cost(figures: VariantFigures) -> str:
 
 
 def _by_case(comparison: VariantComparison) -> tuple[list[str], list[list[str]]]:
-    """Return a row for each case: successes and median time of each way, and the ratio of times to the first way."""
+    """Return a row for each case: successes and median time of each variant, and the ratio of times to the first."""
     first = comparison.variants[0]
     rows = []
     for case in comparison.cases:
         row = [shorten(case, MOST_SHOWN)]
-        for way in comparison.variants:
-            runs = comparison.of(way, case)
+        for variant in comparison.variants:
+            runs = comparison.of(variant, case)
             passed = [run.seconds for run in runs if run.passed]
             text = f"{len(passed)}/{len(runs)}" + (f" {median(passed):.3f} s" if passed else "")
-            found = difference_of(comparison.pairs(first, way, case), "seconds", CONFIDENCE)
-            row.append(f"{text}, {_briefly(found)}" if way != first and found.value is not None else text)
+            found = difference_of(comparison.pairs(first, variant, case), "seconds", CONFIDENCE)
+            row.append(f"{text}, {_briefly(found)}" if variant != first and found.value is not None else text)
         rows.append(row)
-    return ["by case", *(shorten(way, MOST_SHOWN) for way in comparison.variants)], rows
+    return ["by case", *(shorten(variant, MOST_SHOWN) for variant in comparison.variants)], rows
 
 
 def _briefly(found: VariantDifference) -> str:
@@ -112,7 +112,7 @@ def _briefly(found: VariantDifference) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Yield the lines of a table; where it is too wide, the ways come in several blocks, one below the other."""
+    """Yield the lines of a table; where it is too wide, the variants come in several blocks, one below the other."""
     lines = [[visible(text) for text in line] for line in (head, *rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
     start = 1
@@ -128,10 +128,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> It
         start = stop
 
 
-def _misses(comparison: VariantComparison, way: str) -> Iterator[str]:
+def _misses(comparison: VariantComparison, variant: str) -> Iterator[str]:
     """Yield the most frequent misses."""
-    counts = Counter(miss for run in comparison.of(way) for miss in run.misses)
-    name = shorten(way, MOST_SHOWN)
+    counts = Counter(miss for run in comparison.of(variant) for miss in run.misses)
+    name = shorten(variant, MOST_SHOWN)
     for miss, count in counts.most_common(_MOST_MISSES):
         yield f"{name} missed {count}x: {shorten(miss, 300)}"
 

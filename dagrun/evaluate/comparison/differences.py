@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import ceil, inf, isfinite, log
 from statistics import median
 from typing import Any, Final, TypeAlias
@@ -16,12 +17,12 @@ _MOST_RUNS: Final = 10_000  # nobody makes more; a difference that needs them is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A run of a case by a way.
+    """A run of a case with a variant.
 
     Attributes:
-        way: The way.
+        variant: The variant.
         case: The case, with the name of its file.
-        seed: The seed; the runs of all ways with one case and one seed belong together.
+        seed: The seed; the runs of all variants with one case and one seed belong together.
         passed: Whether all was as expected.
         status: How the run ended.
         seconds: From the start of the run to its end, planning included.
@@ -34,7 +35,7 @@ class Sample:
         misses: What was not as expected, a line each.
     """
 
-    way: str
+    variant: str
     case: str
     seed: int
     passed: bool
@@ -47,6 +48,16 @@ class Sample:
     idle: int
     stopped_early: bool
     misses: tuple[str, ...] = ()
+
+    @property
+    def way(self) -> str:
+        """The variant, by the name of release 0.2."""
+        warnings.warn("sample.way is now variant; way is removed in 0.4", DeprecationWarning, stacklevel=2)
+        return self.variant
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the run as plain JSON."""
+        return asdict(self) | {"way": self.variant}  # its name in 0.2; removed in 0.4
 
 
 Pair: TypeAlias = tuple[Sample, Sample]
@@ -68,15 +79,15 @@ AMOUNTS: Final[Mapping[str, Callable[[Sample], float | None]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantDifference:
-    """How two ways differ in one figure.
+    """How two variants differ in one figure.
 
     Attributes:
         name: The figure.
-        is_ratio: Whether the difference is a ratio (the second way over the first), or in parts of the runs (the second
-            less the first).
+        is_ratio: Whether the difference is a ratio (the second variant over the first), or a difference of shares (the
+            second less the first).
         value: The difference that was seen; `None` if nothing could be compared.
         interval: Its interval.
-        pairs: How many pairs it was seen in. Amounts are compared where both ways succeeded.
+        pairs: How many pairs it was seen in. Amounts are compared where both variants succeeded.
         needed: How many runs of each case would be needed at least, to tell a difference as large as the one that was
             seen; `None` if it is told already, or is too small.
     """
@@ -180,10 +191,10 @@ def _with_needed(
     return found if needed > _MOST_RUNS else replace(found, needed=ceil(needed))
 
 
-MOST_SHOWN: Final = 40  # characters of the name of a case or a way
+MOST_SHOWN: Final = 40  # characters of the name of a case or a variant
 
-# How a difference that is told is put: where the second way has less, and where it has more. Idle calls are not here:
-# a planner that decides after each step may have read every output, so that ways differ in how many can be seen.
+# The words for a difference: where the second variant has less, and where it has more. Idle calls are not here: a
+# planner that decides after each step may have read every output, so their number depends on the kind of the planner.
 _TOLD: Final = {
     "success": ("succeeds in fewer runs", "succeeds in more runs"),
     "seconds": ("is faster", "is slower"),

@@ -1,4 +1,4 @@
-"""A way to carry a goal out: a planner, or one agent that calls the tools itself; and its own part of the policy."""
+"""A variant of a comparison: a planner, or one agent that calls the tools itself; and its own part of the policy."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ MAX_TURNS: Final = 20  # of an agent, as many as `StepwisePlanner` takes steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVariant:
-    """A way to carry a goal out.
+    """A variant of a comparison: how it carries a goal out.
 
     Attributes:
         planner: The planner, or a function without parameters that makes one for each run; `None` for the planner that
             the case names, or else that of the host.
         agent: In place of a planner: the language model of one agent that is given the goal and all tools, and makes
             one call after another until it has an answer (`agent_tool`).
-        policy: Fields of the policy that this way has of its own; they are laid over the policy of the case
+        policy: Fields of the policy that this variant has of its own; they are laid over the policy of the case
             (`Policy.with_fields`).
 
     Raises:
@@ -106,7 +106,7 @@ class RunVariant:
             yield from models_of(critic)
 
     def policy_for(self, ready: ReadyCase) -> Policy:
-        """Return the policy of a case with the fields that this way has of its own.
+        """Return the policy of a case with the fields that this variant has of its own.
 
         Raises:
             CasesRefused: The fields do not fit.
@@ -122,7 +122,7 @@ class RunVariant:
         """Make everything that a run of a case needs, and run nothing.
 
         Raises:
-            CasesRefused: The way cannot carry the case out.
+            CasesRefused: The variant cannot carry the case out.
         """
         policy = self.policy_for(ready)
         people = None if self.agent is None else ready.case.people
@@ -192,11 +192,13 @@ def _made(given: Any, method: str) -> Any:
     return given if hasattr(given, method) and not isinstance(given, type) else given()
 
 
-def _agent(way: RunVariant, ready: ReadyCase, tools: Toolbox, policy: Policy, budget: Budget | None = None) -> AnyTool:
+def _agent(
+    variant: RunVariant, ready: ReadyCase, tools: Toolbox, policy: Policy, budget: Budget | None = None
+) -> AnyTool:
     """Return the agent of a variant, limited by the policy and the budget."""
     left = {} if budget is None else budget.left_for_policy()
     return agent_tool(
-        way.make_agent(),
+        variant.make_agent(),
         tools,
         name=_AGENT,
         output=_answer_type(ready.case.expect),

@@ -332,7 +332,7 @@ class _TimeArtist:
         tear = "l-4 2.5l4 2.5l-4 2.5l4 2.5"
         return tag(
             "path",
-            tag("title", f"{title}: its end is not on record" if self.view["run"]["stand"] != "running" else title),
+            tag("title", f"{title}: its end is not on record" if self.view["run"]["state"] != "running" else title),
             class_="bar run torn",
             d=f"M{number(x)} {number(y)}H{number(x + width)}{tear}H{number(x)}Z",
             fill=area,

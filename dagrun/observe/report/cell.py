@@ -141,7 +141,7 @@ def _head(view: Mapping[str, Any]) -> Markup:
     run, look = view["run"], run_look(view)
     badge = tag("span", f"{look.symbol} {look.word}", class_=f"badge {look.kind}")
     goal = run["goal"] or (f"Run {run['id']}" if run["id"] else f"A plan of {counted(len(view['steps']), 'step')}")
-    facts = [] if run["stand"] == PLAN else list(_facts(view))
+    facts = [] if run["state"] == PLAN else list(_facts(view))
     is_telling = run["reason"] and run["status"] != "succeeded"
     return join(
         tag("p", badge, " ", tag("span", shorten(goal, MAX_WHY), class_="goal")),
@@ -196,7 +196,7 @@ def _wrong(view: Mapping[str, Any]) -> Markup:
 def _questions(view: Mapping[str, Any], *, is_live: bool) -> Markup:
     """Return the open questions, and how to answer: here, or by a command where the run waits for people."""
     run = view["run"]
-    waiting = [q for q in view["questions"] if q["answered_at"] is None] if run["stand"] != "ended" else []
+    waiting = [q for q in view["questions"] if q["answered_at"] is None] if run["state"] != "ended" else []
     shown = []
     for question in waiting[:MAX_WRONG]:
         code = answer_command(run, question)
@@ -215,7 +215,7 @@ def _questions(view: Mapping[str, Any], *, is_live: bool) -> Markup:
     left = len(waiting) - len(shown)
     if left > 0:
         shown.append(tag("p", f"… and {counted(left, 'question')} more", class_="note"))
-    if run["stand"] == "waiting":
+    if run["state"] == "waiting":
         shown.append(tag("p", *resume_hint(run)))
     return join(*shown)
 
@@ -258,7 +258,7 @@ def _drawing(view: Mapping[str, Any], boxes: int) -> Markup:
 
 
 def _timeline(view: Mapping[str, Any], rows: int) -> Markup:
-    if not rows or view["run"]["stand"] == PLAN:
+    if not rows or view["run"]["state"] == PLAN:
         return NOTHING
     picture = draw_timeline(view, width=WIDTH, max_rows=rows, is_linked=False)
     if not picture.width:
@@ -272,7 +272,7 @@ def _table(view: Mapping[str, Any], most: int) -> Markup:
     steps = sorted(view["steps"], key=lambda step: (step["state"] not in FAULTS, step["n"]))[:most]
     if not steps:
         return NOTHING
-    is_plan = view["run"]["stand"] == PLAN
+    is_plan = view["run"]["state"] == PLAN
     heads = ("step", "tool", "needs") if is_plan else ("step", "tool", "state", "took", "calls", "")
     rows = [_planned_row(step, view) if is_plan else _row(step, view["at"]) for step in steps]
     left = len(view["steps"]) - len(rows)

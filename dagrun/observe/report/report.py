@@ -116,7 +116,7 @@ def _picture(view: Mapping[str, Any], style: ReportStyle) -> Markup:
     pictures = []
     if style.part != "timeline":
         pictures.append(draw_graph(view, most=style.max_boxes, paper=paper))
-    if style.part != "graph" and view["run"]["stand"] != "plan":
+    if style.part != "graph" and view["run"]["state"] != "plan":
         pictures.append(draw_timeline(view, paper=paper))
     pictures = [picture for picture in pictures if picture.width]
     heading = style.title or title_of(view).removesuffix(" · dagrun")
@@ -219,7 +219,7 @@ def _main(view: Mapping[str, Any], max_boxes: int, note: str) -> Markup:
         sections.open_questions(view),
         sections.answer(view),
         _graph(view, max_boxes),
-        _time(view) if view["run"]["stand"] != "plan" else None,
+        _time(view) if view["run"]["state"] != "plan" else None,
         sections.changes(view),
         sections.questions(view),
         sections.cost(view),
@@ -272,7 +272,7 @@ def packed(view: Mapping[str, Any]) -> str:
     curve = downsampled(running_at_once(view), TimeScale(at, folds), 400)
     data = {
         "at": at,
-        "cut": view["run"]["stand"] == "interrupted",
+        "cut": view["run"]["state"] == "interrupted",
         "steps": [
             {key: part for key, part in step.items() if part not in _NOTHING or key == "n"} for step in view["steps"]
         ],

@@ -43,15 +43,15 @@ def section(name: str, title: str, *content: Markup | str | None) -> Markup:
 def run_look(view: View) -> StateStyle:
     """Return how the run as a whole looks."""
     run = view["run"]
-    key = run["status"] if run["status"] is not None else run["stand"]
-    if run["stand"] == "interrupted":
+    key = run["status"] if run["status"] is not None else run["state"]
+    if run["state"] == "interrupted":
         key = "interrupted"
     return RUNS.get(key, RUNS["plan"])
 
 
 def is_plan(view: View) -> bool:
     """Whether the view shows a plan that has not run."""
-    return bool(view["run"]["stand"] == "plan")
+    return bool(view["run"]["state"] == "plan")
 
 
 def title_of(view: View) -> str:
@@ -83,7 +83,7 @@ def header(view: View, title: str) -> Markup:
         tag("h1", badge, " ", tag("span", goal, class_="goal")),
         tag("p", run["reason"], class_="reason") if run["reason"] and run["status"] != "succeeded" else None,
         cut_off(run),
-        tag("ul", *(tag("li", *fact) for fact in _facts(view)), class_="facts") if run["stand"] != "plan" else None,
+        tag("ul", *(tag("li", *fact) for fact in _facts(view)), class_="facts") if run["state"] != "plan" else None,
         _origin(view),
         _ceilings(run["ceilings"]),
         id="run",
@@ -92,7 +92,7 @@ def header(view: View, title: str) -> Markup:
 
 def cut_off(run: View) -> Markup | None:
     """Return how to continue a run that was cut off; nothing for any other."""
-    if run["stand"] != "interrupted":
+    if run["state"] != "interrupted":
         return None
     running = run["counts"].get("running", 0)
     what = "It was suspended. " if run["status"] is not None else "The record ends here, and no process runs it. "
@@ -141,7 +141,7 @@ def _origin(view: View) -> Markup | None:
         parts += ["Run ", tag("code", run["id"])]
     if run["began"] is not None:
         parts.append(f", began {_clock(run['began'])}")
-    if run["ended"] is not None and run["stand"] == "ended":
+    if run["ended"] is not None and run["state"] == "ended":
         parts.append(f", ended {_clock(run['ended'])}")
     if run["parent"]:
         parts += [", does again run ", tag("code", run["parent"])]
@@ -268,7 +268,7 @@ def resume_hint(run: View, words: str = "Then: ") -> tuple[str, Markup]:
 def open_questions(view: View) -> Markup:
     """Return the questions that wait for an answer, each with the command that gives it."""
     run = view["run"]
-    waiting = [q for q in view["questions"] if q["answered_at"] is None] if run["stand"] != "ended" else []
+    waiting = [q for q in view["questions"] if q["answered_at"] is None] if run["state"] != "ended" else []
     if not waiting:
         return NOTHING
     items = []
@@ -279,7 +279,7 @@ def open_questions(view: View) -> Markup:
             arguments = tag("pre", json.dumps(question["arguments"], ensure_ascii=False, indent=2)[:20_000])
         why = tag("p", f"Why: {question['why']}", class_="note") if question["why"] else None
         items.append(tag("li", tag("p", tag("b", question["text"])), why, arguments, tag("p", command)))
-    resume = tag("p", *resume_hint(run)) if run["stand"] == "waiting" else None
+    resume = tag("p", *resume_hint(run)) if run["state"] == "waiting" else None
     return section("open", "Waiting for you", tag("ul", *items), resume)
 
 

@@ -61,7 +61,8 @@ def _from_run_json(record: Mapping[str, Any]) -> RunView:
     """Return the view in a ``run.json``, or in the view itself as JSON."""
     inside = record.get("view", record)
     if isinstance(inside, Mapping) and inside.keys() >= {"run", "steps", "path", "revisions"}:
-        return cast(RunView, dict(inside))
+        run = inside["run"]
+        return cast(RunView, {**inside, "run": {"state": run["stand"], **run} if "stand" in run else run})
     if "view" not in record and record.keys() >= {"run_id", "status", "steps", "makespan"}:
         raise ContractError(
             "this run.json is of schema 1, which has no view of the run; name the recorded run instead, or run it again"
@@ -138,7 +139,7 @@ def document(
     }
 
 
-def _stand_of(graph: LiveGraph, history: History, *, is_alive: bool) -> RunState:
+def _state_of(graph: LiveGraph, history: History, *, is_alive: bool) -> RunState:
     """Return the state of a run; *is_alive*: whether a process runs it."""
     if graph.status is None:
         return RunState.RUNNING if is_alive else RunState.INTERRUPTED
@@ -166,7 +167,7 @@ def changing_facts(
         "id": history.run_id,
         "goal": shown.text(graph.goal),
         "status": None if graph.status is None else str(graph.status),
-        "stand": str(_stand_of(graph, history, is_alive=is_alive)),
+        **dict.fromkeys(("state", "stand"), str(_state_of(graph, history, is_alive=is_alive))),  # "stand" until 0.4
         "reason": shown.text(graph.reason),
         "began": history.began,
         "ended": None if history.ended is None else history.clock(history.ended),
@@ -354,7 +355,7 @@ def plan_view(plan: Plan, problems: Sequence[Problem] = ()) -> RunView:
         **dict.fromkeys(("makespan", "work", "parallelism", "known_cost"), 0.0),
         **{name: [] for name in ("ceilings", "suspended")},
         "goal": DEFAULT_REDACTOR.text(plan.goal),
-        "stand": PLAN,
+        **dict.fromkeys(("state", "stand"), PLAN),
         "labels": {},
         "warnings": [str(problem) for problem in problems if problem.is_advice],
         "problems": errors,

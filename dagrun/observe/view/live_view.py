@@ -242,7 +242,7 @@ class LiveView:
             at: As for `document`.
 
         Returns:
-            ``seq`` and ``at``; ``run``, the facts about the run that have changed (always ``stand``, ``owner`` and
+            ``seq`` and ``at``; ``run``, the facts about the run that have changed (always ``state``, ``owner`` and
             ``makespan``); ``added``, new steps as a whole, without values; ``steps``, by number as text, the fields of
             older steps that may have changed; ``plain``, the same of steps of which there is nothing to say but when,
             see `PlainRows`; ``graph``, as in the view; ``questions`` and ``planner``, whole lists, if they have
@@ -323,7 +323,7 @@ class LiveView:
         for name, fact in facts.items():
             if name not in self._facts or self._facts[name][1] != fact:
                 self._facts[name] = (self.seq, fact)
-        always = ("stand", "owner", "makespan")  # these change without an event
+        always = ("state", "stand", "owner", "makespan")  # these change without an event
         return {name: fact for name, (seq, fact) in self._facts.items() if seq > after or name in always}
 
     def _revisions_since(self, after: int) -> list[Any]:

@@ -50,16 +50,16 @@ class CeilingView(TypedDict):
 class RunFacts(TypedDict):
     """The run as a whole.
 
-    `stand` is ``running``, ``waiting``, ``interrupted`` or ``ended``. `critical_path` is the longest chain of
-    durations: no schedule of these steps is faster. `waits` are the seconds that steps waited, by reason. `suspended`
-    has, for each pause, its time in the run, and the times of day at which it began and ended (null: it lasts).
-    `retries` and `fallbacks` count attempts. `slots` are those that are taken now, and
-    those that there are, by limit.
+    `state` is ``running``, ``waiting``, ``interrupted`` or ``ended``; `stand` is its name in 0.2. `critical_path` is
+    the longest chain of durations: no schedule of these steps is faster. `waits` are the seconds that steps waited, by
+    reason. `suspended` has, for each pause, its time in the run, and the times of day at which it began and ended
+    (null: it lasts). `retries` and `fallbacks` count attempts. `slots` are the taken and the existing ones, by limit.
     """
 
     id: str
     goal: str
     status: str | None
+    state: str
     stand: str
     reason: str
     began: float | None

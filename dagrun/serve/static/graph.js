@@ -24,7 +24,7 @@ export class Graph {
     this.view = view;
     this.paintSoon ??= setTimeout(() => { this.paintSoon = undefined; this.paint(); }, PAINT_EVERY);
     // The drawing of a run that has ended comes with the end of the stream: the server may be gone after it.
-    if (view.graph === this.drawn || this.drawSoon || view.run.stand === "ended") return;
+    if (view.graph === this.drawn || this.drawSoon || view.run.state === "ended") return;
     this.drawSoon = setTimeout(() => this.draw(), this.drawn < 0 ? 0 : DRAW_EVERY);
   }
 

@@ -48,7 +48,7 @@ export async function list(main) {
 }
 
 function row(run) {
-  const isBad = run.reason && run.stand !== "running" && run.status !== "succeeded";
+  const isBad = run.reason && run.state !== "running" && run.status !== "succeeded";
   return make("tr", { "data-run": run.run_id },
     make("td", badge(runLook(run)), run.questions ? make("span.asks", ` ${run.questions} to answer`) : null, run.queue && make("small", run.queue.words)),
     make("td", make("a", { href: page(`r/${run.run_id}`) }, run.run_id)),

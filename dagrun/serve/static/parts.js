@@ -6,8 +6,8 @@ import { RUNS, STATES } from "./looks.js";
 const NONE = ["•", "", "dim"];
 /** Symbol, word and kind of colour of a state of a step. */
 export const look = (state) => STATES[state] ?? NONE;
-/** The same of a run: of its status, or where it stands. */
-export const runLook = (run) => RUNS[(run.stand === "ended" && run.status) || (run.stand !== "running" && run.queue && run.queue.standing !== "running" && run.queue.standing) || run.stand] ?? NONE;
+/** The same of a run: its status, or its state. */
+export const runLook = (run) => RUNS[(run.state === "ended" && run.status) || (run.state !== "running" && run.queue && run.queue.status !== "running" && run.queue.status) || run.state] ?? NONE;
 /** The counts of states, in the order in which states are shown. */
 export const sorted = (counts) =>
   Object.keys(STATES).filter((state) => counts[state]).map((state) => ([state, counts[state]]));

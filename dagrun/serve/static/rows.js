@@ -52,7 +52,7 @@ export class Rows {
     const waited = (s) => s.waits.reduce((sum, [, from, to]) => sum + ((to ?? now) - from), 0);
     const rank = (s) => { const at = OPEN.indexOf(s.state); return at < 0 ? 9 : at; };
     const keys = { live: (s) => [rank(s), rank(s) === 9 ? -(s.ended ?? 0) : s.n], plan: (s) => [s.n, 0], start: (s) => [s.started ?? Infinity, s.n], duration: (s) => [-took(s), s.n], wait: (s) => [-waited(s), s.n] };
-    const key = keys[this.order === "live" && run.stand === "ended" ? "plan" : this.order];
+    const key = keys[this.order === "live" && run.state === "ended" ? "plan" : this.order];
     const found = steps.filter((s) => s && wanted(s) && (flat || s.parent === null)).map((s) => ([key(s), s]))
       .sort(([a], [b]) => a[0] - b[0] || a[1] - b[1]).map(([, s]) => s);
     this.shown = flat ? found : found.flatMap((s) => s.children && this.unfolded.has(s.n) ? [s, ...steps.slice(s.children[0], s.children[1] + 1)] : [s]);
@@ -65,7 +65,7 @@ export class Rows {
   paint() {
     if (!this.shown) return;
     const first = Math.max(0, Math.floor(this.box.scrollTop / ROW) - MORE), count = Math.ceil((this.box.clientHeight || 500) / ROW) + 2 * MORE;
-    const isOpen = this.view.run.stand === "running", end = Math.max(isOpen ? this.now() : this.view.at, 1e-3);
+    const isOpen = this.view.run.state === "running", end = Math.max(isOpen ? this.now() : this.view.at, 1e-3);
     this.fold(end);
     [this.from, this.to] = this.range ?? [0, isOpen && !this.gaps.length ? nice(end) : end];
     const focus = this.inner.contains(document.activeElement) && document.activeElement.dataset.n;

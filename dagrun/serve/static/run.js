@@ -97,7 +97,7 @@ export class RunPage {
     if (fields.event === "snapshot" || fields.event === "changes") this.take(fields.event, JSON.parse(fields.data));
     if (fields.event === "end") this.graph.end(JSON.parse(fields.data).svg);
     if (fields.event === "fault") { this.cursor = ""; this.fault = JSON.parse(fields.data).error; throw new Error(this.fault); }
-    return fields.event === "end" && this.view?.run.stand === "ended";
+    return fields.event === "end" && this.view?.run.state === "ended";
   }
 
   take(kind, news) {
@@ -123,7 +123,7 @@ export class RunPage {
   /** The time in the run now: what still runs grows without a message. */
   now() {
     const { view } = this;
-    return view.run.stand === "running" && !this.isLost ? view.at + (Date.now() - this.lastNews) / 1000 : view.at;
+    return view.run.state === "running" && !this.isLost ? view.at + (Date.now() - this.lastNews) / 1000 : view.at;
   }
 
   // Showing --------------------------------------------------------------------------------------------------
@@ -146,19 +146,19 @@ export class RunPage {
     const { run, questions, planner } = this.view, total = Object.values(run.counts).reduce((a, b) => a + b, 0), state = runLook({ ...run, queue: this.queue });
     const settled = sorted(run.counts).reduce((sum, [s, count]) => sum + (OPEN.includes(s) ? 0 : count), 0);
     const goal = run.goal || (run.labels.command ?? []).slice?.(1).join(" ") || run.id, asks = questions.filter(isOpen);
-    const mark = asks.length && run.stand !== "ended" ? `‖ asks: ${asks[0].step || asks[0].text}` : run.stand === "running" ? `▶ ${settled}/${total}` : `${state[0]} ${state[1]}`;
+    const mark = asks.length && run.state !== "ended" ? `‖ asks: ${asks[0].step || asks[0].text}` : run.state === "running" ? `▶ ${settled}/${total}` : `${state[0]} ${state[1]}`;
     document.title = `${mark} · ${goal}`;
     this.lookAtQueue(run);
-    const resume = ["interrupted", "waiting"].includes(run.stand) && !this.queue ? ["dagrun", "resume", run.id, ...(run.labels.again ?? [])].join(" ") : "";
-    const isLive = run.stand === "running" && !this.readOnly, work = planner.at(-1);
+    const resume = ["interrupted", "waiting"].includes(run.state) && !this.queue ? ["dagrun", "resume", run.id, ...(run.labels.again ?? [])].join(" ") : "";
+    const isLive = run.state === "running" && !this.readOnly, work = planner.at(-1);
     const facts = [run.id && `run ${run.id}`, this.queue?.words ?? (run.owner || "no process"), run.tokens && `${run.tokens.toLocaleString("en")} tokens`, run.cost && `cost ${+run.cost.toFixed(4)}`, run.began && `began ${new Date(run.began * 1000).toLocaleString()}`];
-    fill(this.facts, make("h1", badge(state), " ", goal), run.reason && run.stand !== "running" ? make("p.reason", run.reason) : null,
+    fill(this.facts, make("h1", badge(state), " ", goal), run.reason && run.state !== "running" ? make("p.reason", run.reason) : null,
       this.queue?.reason && this.queue.reason !== run.reason ? make("p.reason", this.queue.reason) : null,
       make("p.soft", this.clock, ` · ${facts.filter(Boolean).join(" · ")}`),
       progress(run.counts, total),
-      work && work.ended === null && run.stand === "running" ? make("p.asks", `The planner ${work.kind === "draft" ? "writes the plan" : `is asked for a change, because of ${work.triggers.join(", ")}`}; the rest runs on`) : null,
+      work && work.ended === null && run.state === "running" ? make("p.asks", `The planner ${work.kind === "draft" ? "writes the plan" : `is asked for a change, because of ${work.triggers.join(", ")}`}; the rest runs on`) : null,
       resume ? make("p", "It goes on with: ", make("code", resume)) : null);
-    const orders = isLive ? "live" : this.readOnly || !this.queue || run.stand === "ended" ? "" : this.queue.standing;
+    const orders = isLive ? "live" : this.readOnly || !this.queue || run.state === "ended" ? "" : this.queue.status;
     const last = orders && this.order("cancel", "Cancel the run"), first = { live: ["suspend", "Suspend the run"], stuck: ["requeue", "Put the run back into the queue"] }[orders];
     if (this.orders !== orders) fill(this.buttons, ...(first ? [this.order(...first)] : []), ...(last ? [last] : []), save("Download the report", `runs/${this.run}/report.html`, `${this.run}.html`));
     this.orders = orders;
@@ -167,7 +167,7 @@ export class RunPage {
 
   /** Ask where a submitted run stands: whenever another process has it, and while none has it now and then. */
   async lookAtQueue(run) {
-    const is = `${run.stand} ${run.owner}`, isDue = run.stand !== "ended" && run.stand !== "running" && Date.now() - this.looked > QUEUE_EVERY;
+    const is = `${run.state} ${run.owner}`, isDue = run.state !== "ended" && run.state !== "running" && Date.now() - this.looked > QUEUE_EVERY;
     if (this.lookedAt === is && !(isDue && this.queue)) return;
     this.lookedAt = is;
     this.looked = Date.now();
@@ -256,7 +256,7 @@ export class RunPage {
     const waits = step.waits.map(([reason, from, to, limit]) => `${span((to ?? this.now()) - from)} ${WAITS[reason]}${limit ? ` (${limit} was full)` : ""}`);
     const files = (whole.artifacts ?? []).map((f) => save(`${f.name || f.sha256.slice(0, 12)}, ${f.bytes} bytes`, `runs/${this.run}/artifacts/${f.sha256}`, f.name || f.sha256.slice(0, 12)));
     const close = make("button", { class: "close", "aria-label": "close", click: () => this.leave() }, "×");
-    const isLive = this.view.run.stand === "running" && !this.readOnly && OPEN.includes(step.state);
+    const isLive = this.view.run.state === "running" && !this.readOnly && OPEN.includes(step.state);
     fill(this.drawer, close, make("h2", { id: "step-name" }, badge(look(step.state)), " ", step.id), make("p", step.description), make("p.soft", `${step.tool} (${step.effect})${step.why ? ` · ${step.why}` : ""}`),
       links("needs", step.needs), links("used by", users), make("h3", "Arguments"), value(whole.args), make("h3", "Output"), value(whole.output),
       items("Files", files), items("Attempts", attempts), items("Waits", waits),
@@ -287,12 +287,12 @@ export class RunPage {
     if (!this.view) return;
     if (this.queue && !document.hidden) this.lookAtQueue(this.view.run);
     const { left, at, run } = this.view, now = this.now(), rest = left === null || left === undefined ? -1 : left - (now - at);
-    this.clock.textContent = rest > 0 && run.stand === "running" ? `${span(now)}, at least ${span(Math.ceil(rest))} to go` : span(now);
+    this.clock.textContent = rest > 0 && run.state === "running" ? `${span(now)}, at least ${span(Math.ceil(rest))} to go` : span(now);
     for (const line of document.querySelectorAll("[data-deadline]")) {
       const until = Number(line.dataset.deadline) - now;
       line.textContent = until > 0 ? `in ${span(Math.ceil(until))} the answer is: ${line.dataset.default || "deny"}` : "the time for an answer is over";
     }
-    if (run.stand === "running" && !document.hidden && !this.isDown) this.rows.paint();
+    if (run.state === "running" && !document.hidden && !this.isDown) this.rows.paint();
   }
 }
 

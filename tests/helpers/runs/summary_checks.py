@@ -53,8 +53,8 @@ def _expect_run(run: RunSummary, past: Replayed) -> None:
     clock = [event.wall_time - event.at for event in past.events if isinstance(event, RunStarted | RunResumed)]
     assert (run.began, run.last, run.expires) == (first.wall_time, clock[-1] + last.at, past.opening.expires_at)
     assert run.labels == past.opening.labels
-    held = standing_of(run, Held(run.run_id, "somebody", is_held=True)).stand
-    left = standing_of(run, Held(run.run_id)).stand
+    held = standing_of(run, Held(run.run_id, "somebody", is_held=True)).state
+    left = standing_of(run, Held(run.run_id)).state
     if past.has_ended:
         assert (held, left) == (RunState.ENDED, RunState.ENDED)
         assert run.makespan == last.at
