@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, cast
 
@@ -142,6 +143,24 @@ class ToolContext(Generic[D]):
         if self.ask_person is not None and isinstance(text, str):
             self.report("piece", {"text": text})
 
+    @contextmanager
+    def before_effect(self) -> Iterator[None]:
+        """Mark what a call does before it can have an effect, such as waiting for a free connection.
+
+        If the call is cut off inside, nothing has happened: the step is ``timed_out`` or ``cancelled``, also if its
+        tool has effects, and may be tried again. It is ``unknown`` only if it is cut off later. Nothing in the block,
+        nor before it, may have an effect, and the cancellation must leave the tool. In a plain function, and in a
+        worker process, the block says nothing.
+        """
+        say = self.report if self.ask_person is not None else _say_nothing
+        say("before_effect", {"is_inside": True})
+        try:
+            yield
+        except Exception:
+            say("before_effect", {"is_inside": False})
+            raise
+        say("before_effect", {"is_inside": False})  # a cancellation leaves it as it is
+
     def surprise(self, reason: str) -> None:
         """Report that the result is right but unexpected, for example ten times as many rows.
 
@@ -173,6 +192,10 @@ class ToolContext(Generic[D]):
         if self.ask_person is None:
             raise ContractError(f"step {self.step} cannot ask anybody: only async tools that run as coroutines can")
         return _ask(self.ask_person, text, schema, about)
+
+
+def _say_nothing(kind: str, facts: Mapping[str, Any]) -> None:
+    """Report nothing."""
 
 
 async def _ask(ask_person: AskPerson, text: str, schema: Mapping[str, Any] | None, about: Any) -> Any:

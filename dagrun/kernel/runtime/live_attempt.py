@@ -38,7 +38,7 @@ class OptionalAttemptState:
         resume: Set when the tool may continue after it has asked a person or waited for an element, or has to stop.
         is_let_go: Whether its end is not to be recorded: the run is suspended, and makes the call again, or asks about
             it, when it is resumed.
-        is_unentered: Whether it was stopped before its tool was called at all.
+        is_before_effect: Whether it cannot have had an effect yet: its tool is not called yet, or has said so.
         second: The second call beside this one, made because this one was slow.
         is_second: Whether this is such a second call.
         shared: Whose call it was, if the attempt has shared one; see `dagrun.features.shared_calls`.
@@ -60,7 +60,7 @@ class OptionalAttemptState:
     asking: anyio.Lock | None = None
     resume: anyio.Event | None = None
     is_let_go: bool = False
-    is_unentered: bool = False
+    is_before_effect: bool = False
     second: HedgedCall | None = None
     is_second: bool = False
     shared: SharedCall | None = None
@@ -209,8 +209,11 @@ def still_going(live: LiveAttempt) -> str:
 def stopped_outcome(live: LiveAttempt, asked: State, outcome: Outcome | None) -> Outcome:
     """Return the outcome of a cancelled attempt: a late value is never used."""
     left = still_going(live)
-    vouched = outcome is not None and outcome.failure is not None and outcome.failure.nothing_happened
-    vouched = (vouched and not left) or (live.rare is not None and live.rare.is_unentered)
+    if outcome is None:
+        vouched = live.rare is not None and live.rare.is_before_effect
+    else:
+        vouched = outcome.failure is not None and outcome.failure.nothing_happened
+    vouched = vouched and not left
     still_running = outcome is not None and outcome.state is State.ABANDONED
     # If its review was stopped, the tool itself had ended: its effect took place, and is not in doubt.
     is_known = vouched or (live.rare is not None and live.rare.verdicts is not None)

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+import trio
 from anyio.lowlevel import checkpoint
 
 import dagrun
@@ -174,6 +175,50 @@ async def test_a_timeout_of_a_tool_with_effects_is_in_doubt_unless_it_vouches() 
     result = await run(*steps, tools=tools, retry=ONCE)
 
     assert states(result) == {"send": "unknown", "vouches": "timed_out"}
+
+
+async def _swallows(context: ToolContext) -> int:
+    with contextlib.suppress(asyncio.CancelledError, trio.Cancelled), context.before_effect():
+        await anyio.sleep(9)
+    return 7
+
+
+async def _stays(context: ToolContext) -> None:
+    with context.before_effect(), anyio.CancelScope(shield=True):
+        await anyio.sleep(9)
+
+
+async def _waits_and_sends(context: ToolContext, wait: float, send: float) -> None:
+    with context.before_effect():
+        await anyio.sleep(wait)
+    await anyio.sleep(send)
+
+
+async def _fails_to_wait(context: ToolContext) -> None:
+    with contextlib.suppress(TimeoutError), context.before_effect(), anyio.fail_after(0.5):
+        await anyio.sleep(9)
+    await anyio.sleep(9)
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "state", "attempts"),
+    [
+        (_waits_and_sends, {"wait": 9.0, "send": 0.0}, "timed_out", 2),  # as if all connections were taken
+        (_waits_and_sends, {"wait": 0.5, "send": 9.0}, "unknown", 1),
+        (_fails_to_wait, {}, "unknown", 1),
+        (_swallows, {}, "unknown", 1),  # nobody can tell what it has done since
+        (_stays, {}, "unknown", 1),  # it goes on
+    ],
+)
+async def test_a_call_that_is_cut_off_before_its_effect_may_be_made_again(
+    function: Any, args: dict[str, Any], state: str, attempts: int
+) -> None:
+    call = make_tool(function, name="call", timeout=1.0)
+
+    result = await run(Step(id="call", tool="call", args=args), tools=(call,), retry=RetryRule(max_attempts=2), grace=2)
+
+    assert states(result) == {"call": state}
+    assert len(result.steps["call"].attempts) == attempts
 
 
 async def test_reports_that_come_late_count_for_nothing() -> None:

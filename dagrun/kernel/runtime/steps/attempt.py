@@ -220,7 +220,7 @@ class AttemptRunner:
             failure = Failure(ErrorKind.EXCEPTION, shorten(str(error)), type(error).__name__, nothing_happened=True)
             return Outcome(State.FAILED, None, failure)
         except anyio.get_cancelled_exc_class():
-            live.make_rare().is_unentered = True
+            live.make_rare().is_before_effect = True
             raise
         return None
 
@@ -508,6 +508,8 @@ def _report(attempts: ref[AttemptRunner], reference: ref[LiveAttempt], kind: str
             own._charge(live, facts["tokens"], facts["cost"])
         case "surprise":
             live.make_rare().surprise = shorten(str(facts["reason"])) or "surprising"
+        case "before_effect":
+            live.make_rare().is_before_effect = facts["is_inside"]
         case "piece":
             own._up.piece(live.node, facts["text"])
         case "confidence":
