@@ -40,12 +40,12 @@ if TYPE_CHECKING:
         must_be_planner,
     )
     from dagrun.kernel.model.question import AnswerMessage, Approver, Choice
-    from dagrun.kernel.model.tool import make_tool, stub_of
+    from dagrun.kernel.model.tool import make_tool
     from dagrun.kernel.model.toolbox import AnyTool, Tools
     from dagrun.kernel.model.usage import ANSWERS, METER, ModelUse
-    from dagrun.kernel.runtime.metering import BudgetMeter
     from dagrun.kernel.runtime.plugin_calls import PluginFailed, call_plugin
     from dagrun.kernel.runtime.run_options import Inputs
+    from dagrun.llm.budget_meter import BudgetMeter
     from dagrun.llm.language_model import Form, LanguageModel, Message, Reply, Request, Structure, Usage, must_be_model
     from dagrun.planners.route_files import RouteFile
 
@@ -63,10 +63,10 @@ _NAMES = {
     "dagrun.kernel.model.outcome": "ErrorKind Failure Outcome",
     "dagrun.kernel.model.planner": "EarlierPlanner HandOn NOTES Notes PastRequest RevisedBy must_be_planner",
     "dagrun.kernel.model.question": "AnswerMessage Approver Choice",
-    "dagrun.kernel.model.tool": "make_tool stub_of",
+    "dagrun.kernel.model.tool": "make_tool",
     "dagrun.kernel.model.toolbox": "AnyTool Tools",
     "dagrun.kernel.model.usage": "ANSWERS METER ModelUse",
-    "dagrun.kernel.runtime.metering": "BudgetMeter",
+    "dagrun.llm.budget_meter": "BudgetMeter",
     "dagrun.kernel.runtime.plugin_calls": "PluginFailed call_plugin",
     "dagrun.kernel.runtime.run_options": "Inputs",
     "dagrun.llm.language_model": "Form LanguageModel Message Reply Request Structure Usage must_be_model",
@@ -132,7 +132,6 @@ __all__ = [
     "must_be_model",
     "must_be_planner",
     "run_on_own_loop",
-    "stub_of",
     "toolbox_of",
 ]
 if not TYPE_CHECKING:  # or type checkers would take any name

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import anyio
 
-from dagrun import CheckedPlan, Condition, ToolContext
+from dagrun import CheckedPlan, Condition, ToolContext, schema_tool
 from dagrun.errors import ContractError
 from dagrun.evaluate.simulation.call_models import (
     FORMS,
@@ -29,7 +29,7 @@ from dagrun.evaluate.simulation.call_models import (
     learned_duration,
     read_duration,
 )
-from dagrun.extend import AnyTool, CheckedStep, Durations, stub_of
+from dagrun.extend import AnyTool, CheckedStep, Durations
 from dagrun.records import Reference
 from dagrun.texts import hint, shorten
 
@@ -226,10 +226,33 @@ class _StandIns:
         failure = world.failure_of(step, tool)
         cost = next((world.costs[name] for name in names if name in world.costs), None)
         function = _play(self.luck, tool.name, model, failure, cost=cost, output=output)
-        made = stub_of(tool, function, shares_results=_is_kept(step, tool, world))
+        made = _stub_of(tool, function, shares_results=_is_kept(step, tool, world))
         if made.cache is None:
             return made
         return self.shared.setdefault((tool, model.text, failure, cost, repr(output)), made)
+
+
+def _stub_of(tool: AnyTool, play: Callable[..., Any], *, shares_results: bool) -> AnyTool:
+    """Return a tool with the name and the effect of *tool* that takes any arguments, and calls nothing but *play*.
+
+    Args:
+        tool: The tool.
+        play: Takes the arguments and the context of the call, and returns plain JSON.
+        shares_results: Whether results are kept for equal calls, as those of *tool* are.
+    """
+    made = schema_tool(tool.name, play, {"additionalProperties": True}, effect=tool.effect)
+    return replace(
+        tool,
+        function=made.function,
+        arguments=made.arguments,
+        output=made.output,
+        executor="coroutine",
+        reconcile=None,
+        batch=None,
+        cache=tool.cache if shares_results else None,
+        inner_tools=tuple(replace(inner, arguments=made.arguments, batch=None) for inner in tool.inner_tools),
+        is_importable=False,
+    )
 
 
 def _play(
@@ -243,7 +266,7 @@ def _play(
 ) -> Callable[..., Any]:
     """Return the function of a stub."""
 
-    async def play(context: ToolContext[object]) -> Any:
+    async def play(_: dict[str, Any], context: ToolContext[object]) -> Any:
         u, v = luck.draw(f"{context.attempt}/{tool}/{context.step}")
         if cost is not None:
             context.report_usage(cost=cost)

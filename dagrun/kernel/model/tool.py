@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
-
-from pydantic_core import SchemaValidator, from_json
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from dagrun.errors import ContractError, shorten
 from dagrun.kernel.model.contracts.sharing import Batch, Cache, check_sharing
@@ -16,8 +14,7 @@ from dagrun.kernel.model.effect import Effect
 from dagrun.kernel.model.flow.marks import Marks, checked_mark
 from dagrun.kernel.model.plan import Planned
 from dagrun.kernel.model.signature import Arguments, Output, arguments_of, output_of, refuse_async, summary_of
-from dagrun.kernel.model.tool_context import ToolContext
-from dagrun.kernel.model.value import MAX_VALUE_BYTES, encode
+from dagrun.kernel.model.value import MAX_VALUE_BYTES
 
 if TYPE_CHECKING:
     from dagrun.features.python_plans.step_maker import ElementsMaker, StepMaker, StepOptions
@@ -272,55 +269,6 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     if function is None:
         return lambda actual: make_tool(actual, **options)
     return make_tool(function, **options)
-
-
-_STUB_CONTEXT: Final = "(context)"
-
-
-class _AnyArguments:
-    """Takes any arguments: a stub ignores them."""
-
-    def validate_json(self, data: bytes, **_: Any) -> dict[str, Any]:
-        """Return the arguments."""
-        return cast("dict[str, Any]", from_json(data))
-
-
-_ANY: Final = Arguments(
-    {"type": "object", "additionalProperties": True},
-    cast(SchemaValidator, _AnyArguments()),
-    {},
-    frozenset(),
-    _STUB_CONTEXT,
-    is_json_only=True,
-)
-
-
-def stub_of(
-    tool: Tool[..., Any], play: Callable[[ToolContext[object]], Awaitable[Any]], *, shares_results: bool = False
-) -> Tool[..., Any]:
-    """Return a tool with the name and the effect of *tool* that takes any arguments, and calls nothing but *play*.
-
-    Args:
-        tool: The tool.
-        play: Takes the context of the call, and returns plain JSON.
-        shares_results: Whether results are kept for equal calls, as those of *tool* are.
-    """
-
-    async def function(**arguments: Any) -> Any:
-        return await play(arguments[_STUB_CONTEXT])
-
-    return replace(
-        tool,
-        function=function,
-        arguments=_ANY,
-        output=Output({}, encode),
-        executor="coroutine",
-        reconcile=None,
-        batch=None,
-        cache=tool.cache if shares_results else None,
-        inner_tools=tuple(replace(inner, arguments=_ANY, batch=None) for inner in tool.inner_tools),
-        is_importable=False,
-    )
 
 
 def make_tool(
