@@ -1,7 +1,7 @@
 """Journals: where the records of runs are kept, in memory, in SQLite files, or on a PostgreSQL server.
 
-In: records as lines of JSON text, in order (`RunLog.append`), and letters, the answers that other processes leave for a
-run. Out: the same records, checked by their hash chain, so that a run can be resumed or read; and the
+In: records as lines of JSON text, in order (`RunLog.append`), and messages, the answers that other processes leave for
+a run. Out: the same records, checked by their hash chain, so that a run can be resumed or read; and the
 acknowledgement that a record is durable.
 
 Read first `memory.py`, the smallest journal. Then `run_log.py` and `write_queue.py`: the part that SQLite and

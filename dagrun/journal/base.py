@@ -62,28 +62,28 @@ def new_answer_key() -> str:
     return secrets.token_hex(ANSWER_KEY_LENGTH // 2)
 
 
-MAX_LETTER: Final = 64 * 1024  # bytes: a letter is a person's answer, not a document
+MAX_MESSAGE: Final = 64 * 1024  # bytes: a message is a person's answer, not a document
 
 
-def check_letter(text: bytes) -> None:
+def check_message(text: bytes) -> None:
     """Refuse a message that is too long.
 
     Raises:
-        JournalFailed: The letter has more than `MAX_LETTER` bytes.
+        JournalFailed: The message has more than `MAX_MESSAGE` bytes.
     """
-    if len(text) > MAX_LETTER:
-        raise JournalFailed(f"a message may have {MAX_LETTER} bytes, this one has {len(text)}")
+    if len(text) > MAX_MESSAGE:
+        raise JournalFailed(f"a message may have {MAX_MESSAGE} bytes, this one has {len(text)}")
 
 
 def check_first(text: bytes, others: Iterable[bytes]) -> None:
     """Refuse an answer to a question that has another answer in the inbox.
 
-    A letter with another key is from no person, and does not count.
+    A message with another key is from no person, and does not count.
 
     Raises:
         AnswerRefused: There is an answer; the message says which.
     """
-    from dagrun.kernel.model.question import (  # its models of letters would slow the start of commands
+    from dagrun.kernel.model.question import (  # its models of messages would slow the start of commands
         answer_in,
         standing,
     )

@@ -10,7 +10,7 @@ import anyio
 from anyio.lowlevel import EventLoopToken, current_token
 
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunExists, RunHeld
-from dagrun.journal.base import Readable, check_first, check_letter, check_run_id, new_answer_key, no_such_run
+from dagrun.journal.base import Readable, check_first, check_message, check_run_id, new_answer_key, no_such_run
 from dagrun.journal.hash_chain import Chain, chained
 from dagrun.journal.queue import QueueStatus, Release
 from dagrun.kernel.decide.durations import Durations
@@ -116,16 +116,16 @@ class MemoryJournal(Readable):
 
         Raises:
             RunNotFound: There is no run of this name.
-            JournalFailed: The letter is too long.
+            JournalFailed: The message is too long.
             AnswerRefused: Another answer to the same question lies there.
         """
         kept = self._find(run_id)
-        check_letter(text)
+        check_message(text)
         check_first(text, kept.letters.values())
         kept.posted += 1
         kept.letters[kept.posted] = text
         if kept.owner is not None:
-            kept.owner.notify_letter()
+            kept.owner.notify_message()
         if self._queue is not None:
             self._queue.wake(run_id)
 
@@ -229,7 +229,7 @@ class MemoryRunLog:
         return self._kept.texts[-1] if self._kept.texts else b""
 
     @property
-    def has_unread_letters(self) -> bool:
+    def has_unread_messages(self) -> bool:
         """Whether there are messages that were not returned yet."""
         return self._letters.has_more
 
@@ -274,25 +274,25 @@ class MemoryRunLog:
         if self._last > self._kept_last:
             raise JournalFailed(f"the run log of run '{self.run_id}' is closed: record {self._last} came too late")
 
-    def letters(self) -> AsyncIterator[InboxMessage]:
+    def inbox(self) -> AsyncIterator[InboxMessage]:
         """Return an iterator over the messages, oldest first, each once; it waits for more, for ever."""
         return self._letters
 
     async def backlog(self) -> list[InboxMessage]:
-        """Return the messages that are in the inbox now, oldest first; `letters` does not yield them again."""
-        letters = []
-        while (letter := self._letters.take()) is not None:
-            letters.append(letter)
-        return letters
+        """Return the messages that are in the inbox now, oldest first; `inbox` does not yield them again."""
+        messages = []
+        while (message := self._letters.take()) is not None:
+            messages.append(message)
+        return messages
 
-    def notify_letter(self) -> None:
+    def notify_message(self) -> None:
         """Wake the iterator over the messages: a message has arrived."""
         self._letters.notify()
 
-    async def discard(self, letter: str) -> None:
+    async def discard(self, message: str) -> None:
         """Delete a message."""
-        if letter.isdecimal():
-            self._kept.letters.pop(int(letter), None)
+        if message.isdecimal():
+            self._kept.letters.pop(int(message), None)
 
     async def aclose(self) -> None:
         """Keep the last records, and release the run."""
@@ -320,9 +320,9 @@ class _Letters:
         return self
 
     async def __anext__(self) -> InboxMessage:
-        while (letter := self.take()) is None:
+        while (message := self.take()) is None:
             await self._has_post.wait()
-        return letter
+        return message
 
     def notify(self) -> None:
         self._has_post.set()

@@ -30,7 +30,7 @@ class HandedRunLog(ClaimedRunLog, Protocol):
         ...
 
     @property
-    def has_unread_letters(self) -> bool:
+    def has_unread_messages(self) -> bool:
         """Whether there are messages that were not returned yet."""
         ...
 
@@ -183,7 +183,7 @@ class MemoryQueue:
         row, left = self._rows[run_log.run_id], run_log.left
         left.last = run_log.last_text
         (row.standing, row.reason), row.takeovers = left.standing, left.takeovers
-        if row.standing is QueueStatus.WAITING and run_log.has_unread_letters:
+        if row.standing is QueueStatus.WAITING and run_log.has_unread_messages:
             row.standing, row.reason = QueueStatus.QUEUED, ""
         if not left.is_untouched:
             row.queued = row.fitted = anyio.current_time()

@@ -31,7 +31,7 @@ class QueueStatus(StrEnum):
 
     QUEUED = "queued"  # a worker may claim it
     RUNNING = "running"  # a worker has claimed it; if the lease of the run expires, another may
-    WAITING = "waiting"  # a letter puts it back into the queue
+    WAITING = "waiting"  # a message puts it back into the queue
     ENDED = "ended"
     STUCK = "stuck"  # no worker claims it any more, until somebody puts it back
     UNREADABLE = "unreadable"  # its row has another word, as that of a newer version; workers leave it alone
@@ -119,7 +119,7 @@ class ClaimedRunLog(RunLog, Protocol):
     """The run log of a claimed run. When it is closed, the run is released, and its queue status written.
 
     The standing follows from the last record: a run that has ended is ``ended``, one that was suspended for people
-    ``waiting``, any other ``queued``. A run that would be waiting is queued if a letter has come that it has not seen.
+    ``waiting``, any other ``queued``. A run that would be waiting is queued if a message has come that it has not seen.
     """
 
     def leave(self, standing: QueueStatus, reason: str, *, is_untouched: bool = False) -> None:

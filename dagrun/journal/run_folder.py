@@ -75,7 +75,7 @@ class RunPaths:
         self.database = folder / "journal.db"
         self.wal = folder / "journal.db-wal"
         self.anchor = folder / "anchor"
-        self.answer_key = folder / "answer_key"  # beside the inbox: who may write letters need not read the key
+        self.answer_key = folder / "answer_key"  # beside the inbox: who may write messages need not read the key
         self.artifacts = folder / "artifacts"
         self.inbox = folder / "inbox"
         self.wake = self.inbox / ".wake"

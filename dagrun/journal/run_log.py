@@ -93,7 +93,7 @@ class BufferedRunLog(Generic[InboxT, WriterT]):
         lines: The records that were there when the run was opened.
         artifacts: The folder for the files of the run, if there is one.
         answer_key: The secret that each answer must carry.
-        inbox: The letters for the run.
+        inbox: The messages for the run.
         start: Starts the writer; its argument is the `notify` of `WriteQueue`.
     """
 
@@ -196,15 +196,15 @@ class BufferedRunLog(Generic[InboxT, WriterT]):
             if writer.seen < asked and not writer.has_ended:
                 await looked.wait()
 
-    def letters(self) -> AsyncIterator[InboxMessage]:
+    def inbox(self) -> AsyncIterator[InboxMessage]:
         """Return an iterator over the messages, oldest first, each once; it waits for more."""
         return self._inbox
 
     async def backlog(self) -> list[InboxMessage]:
-        """Return the messages that are in the inbox now, oldest first; `letters` does not yield them again.
+        """Return the messages that are in the inbox now, oldest first; `inbox` does not yield them again.
 
         Raises:
-            JournalFailed: The letters cannot be read.
+            JournalFailed: The messages cannot be read.
         """
         return await self._inbox.backlog()
 

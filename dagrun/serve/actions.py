@@ -1,6 +1,6 @@
 """Actions of the page: answer a question, cancel a step or a run, suspend a run, put a run back into the queue.
 
-A run of this process is told directly; for a run of another process, a letter is left in its journal, with the answer
+A run of this process is told directly; for a run of another process, a message is left in its journal, with the answer
 key of the run. Who answers is what the server knows of the request, never what the request says.
 """
 
@@ -31,7 +31,7 @@ class Actions:
     """Carries out the actions that requests ask for.
 
     Args:
-        journal: The journal in which letters are left; `None` if there are only runs of this process.
+        journal: The journal in which messages are left; `None` if there are only runs of this process.
         queue: The submitted runs.
     """
 
@@ -89,18 +89,18 @@ class Actions:
         if body.step is not None and body.step not in feed.graph.nodes:
             return problem(422, f"the run has no step {shorten(body.step, 60)}")
         facts: dict[str, Any] = {"control": order, "step": body.step or "", "reason": body.reason, "by": by}
-        letter = ControlMessage(after=max(1, feed.watch.seq), **facts)
+        message = ControlMessage(after=max(1, feed.watch.seq), **facts)
         if feed.is_over or not feed.watch.is_alive:
             is_whole = order == "cancel" and body.step is None and not feed.is_over
             done = await self._queue.cancel(feed.run_id, body.reason, by) if is_whole else None
             return done or problem(409, "no process is at this run")
         if not isinstance(feed, LiveFeed):
-            return await self._post(feed, letter)
+            return await self._post(feed, message)
         try:
             if order == "suspend":
-                feed.run.suspend(letter.text)
+                feed.run.suspend(message.text)
             else:
-                feed.run.cancel(body.step, letter.text)
+                feed.run.cancel(body.step, message.text)
         except (ContractError, StepNotFound) as error:
             return problem(422, str(error))
         return JSONResponse({"taken": True}, 202)
@@ -115,8 +115,8 @@ class Actions:
         """Leave an order for the process at the run, or for the next one."""
         if self._journal is None:
             return problem(409, "this run has ended")
-        letter = order.model_copy(update={"key": await self._journal.answer_key(feed.run_id)})
-        await self._journal.post(feed.run_id, letter.model_dump_json().encode())
+        message = order.model_copy(update={"key": await self._journal.answer_key(feed.run_id)})
+        await self._journal.post(feed.run_id, message.model_dump_json().encode())
         return JSONResponse({"taken": False, "is_held": feed.watch.is_alive}, 202)
 
 

@@ -149,7 +149,7 @@ async def cancel(run_id: str, *, journal: Journal, reason: str = "", by: str = "
             return not isinstance(told[0], RunEnded) or told[0].status is Status.CANCELLED
         if not is_held and await _stop_on_record(run_id, journal, reason, by):
             return True
-        # A letter counts only for the process that has written the last record: one that has resumed needs another.
+        # A message counts only for the process that has written the last record: one that has resumed needs another.
         if is_held and (is_due or any(isinstance(event, RunResumed) for event in events)):
             is_due = False
             order = ControlMessage(key=key, control="cancel", after=follower.seq, reason=reason, by=by or "the host")
@@ -192,8 +192,8 @@ async def leave_answer(journal: Journal, run_id: str, question: str, answer: Ans
         AnswerRefused: The question was answered already, and the message says how; or it needs no answer now.
         RunNotFound: There is no such run.
     """
-    letter = AnswerMessage.of(question, answer, await journal.answer_key(run_id))
-    await journal.post(run_id, letter.model_dump_json().encode())
+    message = AnswerMessage.of(question, answer, await journal.answer_key(run_id))
+    await journal.post(run_id, message.model_dump_json().encode())
     follower, closed, until = RecordFollower(journal, run_id), None, anyio.current_time() + seconds
     while True:
         is_held = (await held_run(journal, run_id)).is_held  # before the last records are read

@@ -22,7 +22,7 @@ from dagrun.extend import Journal
 from dagrun.journal import lease
 from dagrun.journal.anchor import Anchor, AnchorMark
 from dagrun.journal.anchor import read as read_anchor
-from dagrun.testing.journal_suite import RUN, JournalSuite, take_letters, write
+from dagrun.testing.journal_suite import RUN, JournalSuite, take_messages, write
 from dagrun.testing.journal_suite.store import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_backends, pytest.mark.real_time]
@@ -387,9 +387,9 @@ async def test_a_letter_is_heard_if_somebody_has_spoilt_the_bell(folder: Path) -
     wake.write_text("no pipe")
     await journal.post(RUN, b"2")
     run_log = await journal.open(RUN)
-    assert [letter.text for letter in await take_letters(run_log, 2)] == [b"1", b"2"]
+    assert [letter.text for letter in await take_messages(run_log, 2)] == [b"1", b"2"]
     await journal.post(RUN, b"3")
-    assert [letter.text for letter in await take_letters(run_log, 1)] == [b"3"]
+    assert [letter.text for letter in await take_messages(run_log, 1)] == [b"3"]
     await run_log.aclose()
 
 
@@ -399,7 +399,7 @@ async def test_closing_a_run_log_ends_the_waiting_for_letters(folder: Path) -> N
     ended = anyio.Event()
 
     async def listen() -> None:
-        async for _ in run_log.letters():
+        async for _ in run_log.inbox():
             pass
         ended.set()
 
@@ -423,7 +423,7 @@ async def test_more_knocks_than_a_pipe_can_hold_are_no_error(folder: Path) -> No
     os.close(door)
     with anyio.fail_after(20):
         await journal.post(RUN, b"1")
-        assert [letter.text for letter in await take_letters(run_log, 1)] == [b"1"]
+        assert [letter.text for letter in await take_messages(run_log, 1)] == [b"1"]
     await run_log.aclose()
 
 
@@ -433,7 +433,7 @@ async def test_waiting_for_letters_is_no_polling(folder: Path) -> None:
     run_log = await journal.create(RUN)
     for _ in range(2):  # the first comes before the pipe is open, the second knocks
         await journal.post(RUN, b"1")
-        assert len(await take_letters(run_log, 1)) == 1
+        assert len(await take_messages(run_log, 1)) == 1
     looks: list[object] = []
     is_watched = True
 
@@ -443,7 +443,7 @@ async def test_waiting_for_letters_is_no_polling(folder: Path) -> None:
 
     sys.addaudithook(notice)
     with anyio.move_on_after(0.3):
-        await take_letters(run_log, 1)
+        await take_messages(run_log, 1)
     is_watched = False
     assert 1 <= len(looks) <= 3
     await run_log.aclose()

@@ -23,7 +23,7 @@ from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunHeld
 from dagrun.journal.postgres.statements import Sql
 from dagrun.journal.postgres.writer import PostgresWriter
 from dagrun.kernel.model.journal import Line as Record
-from dagrun.testing.journal_suite import take_letters, write
+from dagrun.testing.journal_suite import take_messages, write
 from folders import HELPERS, python_path
 from journal_child import RUN, text_of
 from postgres_schemas import fresh_schema, say
@@ -238,7 +238,7 @@ async def test_letters_come_after_the_server_was_started_again(server: Server, s
             got: list[bytes] = []
 
             async def listen() -> None:
-                async for letter in run_log.letters():
+                async for letter in run_log.inbox():
                     got.append(letter.text)  # noqa: PERF401  (they come one by one)
 
             tasks.start_soon(listen)
@@ -310,7 +310,7 @@ class UnfencedJournal(PostgresJournal):
 
     sql_type = Unfenced
 
-    async def _work(self, writer: PostgresWriter, notify_letter: Callable[[], None]) -> None:
+    async def _work(self, writer: PostgresWriter, notify_message: Callable[[], None]) -> None:
         await writer.run()
 
 
@@ -384,5 +384,5 @@ async def test_a_letter_comes_from_another_process(server: Server, schema: str) 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(anyio.run_process, [sys.executable, "-c", program])
             with anyio.fail_after(20):
-                assert [letter.text for letter in await take_letters(run_log, 1)] == [b"yes"]
+                assert [letter.text for letter in await take_messages(run_log, 1)] == [b"yes"]
         await run_log.aclose()

@@ -20,7 +20,7 @@ from dagrun.errors import ContractError, JournalError, JournalFailed, MissingExt
 from dagrun.journal import lease
 from dagrun.journal.hash_chain import chained
 from dagrun.journal.postgres.statements import Sql
-from dagrun.testing.journal_suite import RUN, add, numbered, take_letters, write
+from dagrun.testing.journal_suite import RUN, add, numbered, take_messages, write
 from folders import HELPERS, python_path
 from postgres_schemas import fresh_schema, say
 from postgres_tools import tools_in
@@ -97,7 +97,7 @@ async def test_a_run_is_kept_for_another_journal(postgres: str, schema: str) -> 
         run_log = await journal.create(RUN)
         await write(run_log, b"1", b'"\\u0000"')
         await other.post(RUN, b"yes")
-        assert [letter.text for letter in await take_letters(run_log, 1)] == [b"yes"]
+        assert [letter.text for letter in await take_messages(run_log, 1)] == [b"yes"]
         with pytest.raises(RunHeld):
             await other.open(RUN)
         await run_log.aclose()
@@ -294,7 +294,7 @@ async def test_a_letter_may_be_of_any_bytes(postgres: str, schema: str) -> None:
         run_log = await journal.create(RUN)
         await journal.post(RUN, b"\0\xff")
         await journal.post(RUN, b"")
-        assert [letter.text for letter in await take_letters(run_log, 2)] == [b"\0\xff", b""]
+        assert [letter.text for letter in await take_messages(run_log, 2)] == [b"\0\xff", b""]
         await run_log.aclose()
 
 
@@ -305,7 +305,7 @@ async def test_many_letters_come_in_their_order(postgres: str, schema: str) -> N
         run_log = await journal.create(RUN)
         for number in range(150):
             await journal.post(RUN, b"%d" % number)
-        assert [letter.text for letter in await take_letters(run_log, 10)] == [b"%d" % number for number in range(10)]
+        assert [letter.text for letter in await take_messages(run_log, 10)] == [b"%d" % number for number in range(10)]
         assert [letter.text for letter in await run_log.backlog()] == [b"%d" % number for number in range(10, 150)]
         await run_log.aclose()
 
@@ -318,7 +318,7 @@ async def test_anybody_may_say_anything_on_the_channel(postgres: str, schema: st
         for word in ("", "x", "9" * 30, "-1", "1 2"):
             say(postgres, "SELECT pg_notify($1, $2)", f"{schema}.letters", word)
         await journal.post(RUN, b"1")
-        assert [letter.text for letter in await take_letters(run_log, 1)] == [b"1"]
+        assert [letter.text for letter in await take_messages(run_log, 1)] == [b"1"]
         await run_log.aclose()
 
 

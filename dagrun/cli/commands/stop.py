@@ -105,7 +105,7 @@ class RunOrder:
             return await self._nobody()
         follower = RecordFollower(journal, self._run_id)
         await follower.news()
-        letter = ControlMessage(
+        message = ControlMessage(
             key=await journal.answer_key(self._run_id),
             control=self._order,
             after=follower.seq,
@@ -113,11 +113,11 @@ class RunOrder:
             reason=self._flags["reason"],
             by=self._flags["by"] or login(),
         )
-        await journal.post(self._run_id, letter.model_dump_json().encode())
+        await journal.post(self._run_id, message.model_dump_json().encode())
         with anyio.move_on_after(PATIENCE + 2 * self._past.opening.policy.grace):
             while True:
                 is_held = (await held_run(journal, self._run_id)).is_held  # before the last records are read
-                told = [text for line in await follower.news() if (text := told_by(letter, decode_event(line.text)))]
+                told = [text for line in await follower.news() if (text := told_by(message, decode_event(line.text)))]
                 if told:
                     return self._say("done", told[0])
                 if not is_held:

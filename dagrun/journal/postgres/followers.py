@@ -1,7 +1,7 @@
 """Followers of a run in PostgreSQL: its owner notifies them of new records, so that nobody polls.
 
-1. A follower tells the owner of the run, on the channel of its letters, and the owner keeps that in memory for a while.
-   So a run that nobody follows costs its owner nothing.
+1. A follower tells the owner of the run, on the channel of its messages, and the owner remembers it for a while. So a
+   run that nobody follows costs its owner nothing.
 2. An owner that is followed tells the channel of new records after each batch, and when it has released the run.
 3. The owner may have changed, or not have listened yet. So a follower says again that it follows, the sooner the less
    time has passed without news; where no process is at the run, it looks once a second.

@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from dagrun.errors import ContractError, JournalDamaged, JournalFailed, MissingExtra, RunExists
 from dagrun.journal import anchor, run_folder, summary_cache
-from dagrun.journal.base import Readable, check_letter, check_run_id, is_run_id, no_such_run
+from dagrun.journal.base import Readable, check_message, check_run_id, is_run_id, no_such_run
 from dagrun.journal.hash_chain import Chain, verify
 from dagrun.journal.lease import this_process
 from dagrun.journal.postgres.connections import Connections
@@ -225,11 +225,11 @@ class PostgresJournal(Readable):
 
         Raises:
             RunNotFound: There is no run of this name.
-            JournalFailed: The letter is too long, or cannot be written.
+            JournalFailed: The message is too long, or cannot be written.
         """
-        letter = token_hex(16)
-        check_letter(text)
-        if not await self._ask(lambda connection: post(connection, self._sql, run_id, letter, text)):
+        message = token_hex(16)
+        check_message(text)
+        if not await self._ask(lambda connection: post(connection, self._sql, run_id, message, text)):
             raise no_such_run(run_id)
 
     async def delete(self, run_id: str) -> None:
@@ -344,18 +344,18 @@ class PostgresJournal(Readable):
             start=partial(self._start, taken),
         )
 
-    def _start(self, taken: TakenRun, notify: Callback, notify_letter: Callback) -> PostgresWriter:
+    def _start(self, taken: TakenRun, notify: Callback, notify_message: Callback) -> PostgresWriter:
         claim, lines, opened, _, left = taken
         thread = self._thread()
         chain = Chain(claim.run_id, (line.text for line in lines))
         writer = PostgresWriter(thread, self._connections, claim, anchor=opened, chain=chain, notify=notify, left=left)
-        thread.start(partial(self._work, writer, notify_letter))
+        thread.start(partial(self._work, writer, notify_message))
         return writer
 
-    async def _work(self, writer: PostgresWriter, notify_letter: Callback) -> None:
+    async def _work(self, writer: PostgresWriter, notify_message: Callback) -> None:
         """Run a writer, and have its lease renewed; in the thread."""
         keeper = self._started_keeper()
-        keeper.add(writer, notify_letter)
+        keeper.add(writer, notify_message)
         try:
             await writer.run()
         finally:

@@ -1,6 +1,6 @@
 """The task that renews the leases of a journal's runs, and listens for their messages.
 
-Both use one connection, apart from the shared ones. They belong together: a dead connection delivers neither letters
+Both use one connection, apart from the shared ones. They belong together: a dead connection delivers neither messages
 nor an error, and only a failed renewal shows that it is dead.
 """
 
@@ -59,17 +59,17 @@ class LeaseKeeper:
         """Call *notify* no more."""
         self._on_queue.remove(notify)
 
-    def add(self, writer: PostgresWriter, notify_letter: Callback) -> None:
+    def add(self, writer: PostgresWriter, notify_message: Callback) -> None:
         """Renew the lease of a run from now on.
 
         Args:
             writer: The writer of the run; it fails when the lease is lost.
-            notify_letter: Called when there may be letters.
+            notify_message: Called when there may be messages.
         """
         former = self._runs.get(writer.claim.number)
         if former is not None:
             former[0].fail(lost(writer.claim.run_id))
-        self._runs[writer.claim.number] = writer, notify_letter
+        self._runs[writer.claim.number] = writer, notify_message
 
     def remove(self, writer: PostgresWriter) -> None:
         """Stop renewing the lease of a run."""
@@ -112,13 +112,13 @@ class LeaseKeeper:
     async def _keep(self, connection: Connection) -> None:
         """Renew and listen until the connection is lost."""
         connection.add_termination_listener(lambda _: self._lost_connection.set())
-        await connection.add_listener(self._connections.sql.channel, self._on_letter)
+        await connection.add_listener(self._connections.sql.channel, self._on_message)
         await connection.add_listener(self._connections.sql.news.channel, self._on_news)
         await connection.add_listener(self._connections.sql.queue.channel, self._on_queued)
         self.is_listening = True
         # Letters may have been posted, and runs queued, while there was no connection.
-        for _, notify_letter in list(self._runs.values()):
-            notify_letter()
+        for _, notify_message in list(self._runs.values()):
+            notify_message()
         for notify in list(self._on_queue):
             notify(None)
         while not connection.is_closed():
@@ -149,14 +149,14 @@ class LeaseKeeper:
         for notify in list(self._followers.get(str(payload), ())):
             notify()
 
-    def _on_letter(self, _connection: object, _pid: int, _channel: str, payload: Any) -> None:
+    def _on_message(self, _connection: object, _pid: int, _channel: str, payload: Any) -> None:
         # Any client of the server may send anything on the channel.
         with suppress(ValueError):
             number = int(payload)
             kept = self._runs.get(abs(number))
             if kept is None:
                 return
-            if number < 0:  # no letter: somebody follows the run
+            if number < 0:  # no message: somebody follows the run
                 kept[0].followed_until = time.monotonic() + FOLLOWED
             else:
                 kept[1]()

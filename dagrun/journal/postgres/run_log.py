@@ -37,7 +37,7 @@ class PostgresRunLog(BufferedRunLog["_Inbox", PostgresWriter]):
         ask: Reaches the database.
         sql: The statements.
         start: Starts the writer. Its arguments: the `notify` of `WriteQueue`, and what to call when there may be
-            letters.
+            messages.
     """
 
     def __init__(
@@ -52,24 +52,24 @@ class PostgresRunLog(BufferedRunLog["_Inbox", PostgresWriter]):
         sql: Sql,
         start: Callable[[Callback, Callback], PostgresWriter],
     ) -> None:
-        letters, loop = _Inbox(self._fetch), current_token()
+        messages, loop = _Inbox(self._fetch), current_token()
 
         def begin(notify: Callback) -> PostgresWriter:
-            return start(notify, lambda: call_soon(loop, letters.notify))
+            return start(notify, lambda: call_soon(loop, messages.notify))
 
         self._ask = ask
         self._sql = sql
-        super().__init__(run_id, durability, lines, artifacts, answer_key=answer_key, inbox=letters, start=begin)
+        super().__init__(run_id, durability, lines, artifacts, answer_key=answer_key, inbox=messages, start=begin)
 
-    async def discard(self, letter: str) -> None:
+    async def discard(self, message: str) -> None:
         """Delete a message; one that does not exist is no error.
 
         Raises:
-            JournalFailed: The letter cannot be deleted.
+            JournalFailed: The message cannot be deleted.
         """
         claim = self._writer.claim
-        await self._ask(lambda connection: connection.execute(self._sql.discard, claim.number, letter, claim.token))
-        self._inbox.forget(letter)
+        await self._ask(lambda connection: connection.execute(self._sql.discard, claim.number, message, claim.token))
+        self._inbox.forget(message)
 
     def leave(self, standing: QueueStatus, reason: str, *, is_untouched: bool = False) -> None:
         """Choose the queue status of a submitted run for its release; see `dagrun.journal.queue.ClaimedRunLog`."""
@@ -78,7 +78,7 @@ class PostgresRunLog(BufferedRunLog["_Inbox", PostgresWriter]):
 
     async def aclose(self) -> None:
         """Write the last records, and release the run."""
-        self._writer.seen_letters = self._inbox.seen
+        self._writer.seen_messages = self._inbox.seen
         await super().aclose()
 
     async def _fetch(self, seen: Sequence[str]) -> list[InboxMessage]:
@@ -105,7 +105,7 @@ class _Inbox:
         while not self._ready:
             if self._is_closed:
                 raise StopAsyncIteration
-            # Made before the letters are fetched: a letter that comes later sets this event.
+            # Made before the messages are fetched: a message that comes later sets this event.
             has_post = self._has_post = anyio.Event()
             if not await self._fetch_new():
                 await has_post.wait()
@@ -114,18 +114,18 @@ class _Inbox:
     async def backlog(self) -> list[InboxMessage]:
         while await self._fetch_new():
             pass
-        letters = list(self._ready)
+        messages = list(self._ready)
         self._ready.clear()
-        return letters
+        return messages
 
     @property
     def seen(self) -> list[str]:
         """The messages that were returned, or are about to be, and are still in the inbox."""
-        ready = {letter.id for letter in self._ready}
-        return [letter for letter in self._seen if letter not in ready]
+        ready = {message.id for message in self._ready}
+        return [message for message in self._seen if message not in ready]
 
-    def forget(self, letter: str) -> None:
-        self._seen.discard(letter)
+    def forget(self, message: str) -> None:
+        self._seen.discard(message)
 
     def notify(self) -> None:
         self._has_post.set()
@@ -136,7 +136,7 @@ class _Inbox:
 
     async def _fetch_new(self) -> bool:
         """Fetch new messages; return whether there were any."""
-        new = [letter for letter in await self._fetch(list(self._seen)) if letter.id not in self._seen]
-        self._seen.update(letter.id for letter in new)
+        new = [message for message in await self._fetch(list(self._seen)) if message.id not in self._seen]
+        self._seen.update(message.id for message in new)
         self._ready += new
         return bool(new)

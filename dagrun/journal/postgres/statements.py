@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from dagrun.errors import JournalFailed, RunHeld
-from dagrun.journal.base import MAX_LETTER, check_first, new_answer_key
+from dagrun.journal.base import MAX_MESSAGE, check_first, new_answer_key
 from dagrun.journal.hash_chain import Chain, ChainFault
 from dagrun.journal.lease import Holding, Owner, decode, held_text, this_process
 from dagrun.journal.postgres.queue_statements import QueueSql
@@ -75,7 +75,7 @@ class Sql:
             f"""CREATE TABLE {letters} (
                 number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text NOT NULL UNIQUE,
                 run bigint NOT NULL REFERENCES {runs} ON DELETE CASCADE,
-                text bytea NOT NULL CHECK (octet_length(text) <= {MAX_LETTER})
+                text bytea NOT NULL CHECK (octet_length(text) <= {MAX_MESSAGE})
             )""",
             f"CREATE INDEX ON {letters} (run, number)",
             f"CREATE TABLE {self.format} (is_there boolean PRIMARY KEY CHECK (is_there), version integer NOT NULL)",

@@ -68,7 +68,7 @@ class PostgresWriter(WriteQueue):
         left: How a submitted run is released; `None` for a run that was not submitted.
 
     Attributes:
-        seen_letters: The letters that the run has seen when its run log is closed.
+        seen_messages: The messages that the run has seen when its run log is closed.
         followed_until: Until when somebody wants to be told of new records, by the monotonic clock.
     """
 
@@ -90,7 +90,7 @@ class PostgresWriter(WriteQueue):
         self._anchor = anchor
         self._chain = chain
         self.left = left
-        self.seen_letters: list[str] = []
+        self.seen_messages: list[str] = []
         self.followed_until = 0.0
         self._wakeup: anyio.Event | None = None
 
@@ -259,7 +259,7 @@ class PostgresWriter(WriteQueue):
     async def _release_to_queue(self, connection: Connection) -> None:
         assert self.left is not None
         claim = (self.claim.number, self.claim.token)
-        await queue_statements.release(connection, self._connections.sql.queue, claim, self.left, self.seen_letters)
+        await queue_statements.release(connection, self._connections.sql.queue, claim, self.left, self.seen_messages)
 
 
 def lost(run_id: str) -> OwnerLost:

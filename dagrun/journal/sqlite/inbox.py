@@ -16,7 +16,7 @@ from typing import Final
 
 import anyio
 
-from dagrun.journal.base import MAX_LETTER, check_first, check_letter
+from dagrun.journal.base import MAX_MESSAGE, check_first, check_message
 from dagrun.journal.run_folder import FILE_MODE, RunPaths, as_failure, check_folder, write_new
 from dagrun.kernel.model.journal import InboxMessage
 
@@ -27,10 +27,10 @@ def post(paths: RunPaths, text: bytes) -> None:
     """Leave a message for a run, and wake its owner.
 
     Raises:
-        JournalFailed: The letter is too long, or cannot be written.
+        JournalFailed: The message is too long, or cannot be written.
         AnswerRefused: Another answer to the same question lies there.
     """
-    check_letter(text)
+    check_message(text)
     check_folder(paths.folder)
     check_folder(paths.inbox)
     with as_failure(f"cannot leave a message in {paths.inbox}"), _alone(paths.inbox):
@@ -39,9 +39,9 @@ def post(paths: RunPaths, text: bytes) -> None:
         name = f"{time.time_ns():020d}-{secrets.token_hex(8)}.json"
         new = paths.inbox / f".new-{name}"
         write_new(new, text, is_synced=True)
-        # Renamed when it is complete: the owner never reads half a letter.
+        # Renamed when it is complete: the owner never reads half a message.
         os.rename(new, paths.inbox / name)
-        _wake(paths.wake)  # nobody may wait: the owner finds the letter when it next reads the folder
+        _wake(paths.wake)  # nobody may wait: the owner finds the message when it next reads the folder
 
 
 @contextmanager
@@ -55,15 +55,15 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def discard(paths: RunPaths, letter: str) -> None:
+def discard(paths: RunPaths, message: str) -> None:
     """Delete a message; one that does not exist is no error.
 
     Raises:
-        JournalFailed: The letter cannot be deleted.
+        JournalFailed: The message cannot be deleted.
     """
-    if _NAME.fullmatch(letter):
-        with as_failure(f"cannot delete {letter} in {paths.inbox}"):
-            (paths.inbox / letter).unlink(missing_ok=True)
+    if _NAME.fullmatch(message):
+        with as_failure(f"cannot delete {message} in {paths.inbox}"):
+            (paths.inbox / message).unlink(missing_ok=True)
 
 
 class Inbox:
@@ -105,16 +105,16 @@ class Inbox:
             JournalFailed: The inbox cannot be read.
         """
         await self._fetch()
-        letters = list(self._ready)
+        messages = list(self._ready)
         self._ready.clear()
-        return letters
+        return messages
 
     async def _fetch(self) -> None:
         # In a thread, as a disk may be slow.
-        for letter in await anyio.to_thread.run_sync(self._new_letters):
-            if letter.id not in self._seen:
-                self._seen.add(letter.id)
-                self._ready.append(letter)
+        for message in await anyio.to_thread.run_sync(self._new_messages):
+            if message.id not in self._seen:
+                self._seen.add(message.id)
+                self._ready.append(message)
 
     def close(self) -> None:
         """End the iteration; called on the loop."""
@@ -124,12 +124,12 @@ class Inbox:
             anyio.notify_closing(pipe)
             os.close(pipe)
 
-    def _new_letters(self) -> list[InboxMessage]:
+    def _new_messages(self) -> list[InboxMessage]:
         inbox = self._paths.inbox
         with as_failure(f"cannot read {inbox}"):
             if self._pipe is None and not self._is_closed:
                 self._pipe = _open_pipe(self._paths.wake)
-            # The pipe is emptied before the folder is read: a letter that comes later makes it readable again.
+            # The pipe is emptied before the folder is read: a message that comes later makes it readable again.
             if self._pipe is not None:
                 _empty(self._pipe)
             names = sorted(name for name in os.listdir(inbox) if _NAME.fullmatch(name) and name not in self._seen)
@@ -145,9 +145,9 @@ def _read(path: Path) -> bytes | None:
         return None
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > MAX_LETTER:
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > MAX_MESSAGE:
             return None
-        return os.read(descriptor, MAX_LETTER)
+        return os.read(descriptor, MAX_MESSAGE)
     finally:
         os.close(descriptor)
 

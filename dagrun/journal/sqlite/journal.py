@@ -158,7 +158,7 @@ class SQLiteJournal(Readable):
 
         Raises:
             RunNotFound: There is no run of this name.
-            JournalFailed: The letter is too long, or cannot be written.
+            JournalFailed: The message is too long, or cannot be written.
         """
         await anyio.to_thread.run_sync(lambda: inbox.post(self._find(run_id), text))
 

@@ -217,13 +217,13 @@ class SQLiteRunLog(BufferedRunLog[inbox.Inbox, SQLiteWriter]):
         )
         self._paths = paths
 
-    async def discard(self, letter: str) -> None:
+    async def discard(self, message: str) -> None:
         """Delete a message.
 
         Raises:
-            JournalFailed: The letter cannot be deleted.
+            JournalFailed: The message cannot be deleted.
         """
-        await anyio.to_thread.run_sync(inbox.discard, self._paths, letter)
+        await anyio.to_thread.run_sync(inbox.discard, self._paths, message)
 
     async def aclose(self) -> None:
         """Write the last records, and release the run."""

@@ -81,7 +81,7 @@ class RunLog(Protocol):
         durability: What its acknowledged records survive.
         lines: The records that existed when the run log was opened, checked.
         artifacts: The folder for the files of the run; `None` if the journal stores no files.
-        answer_key: As of `Journal.answer_key`. A letter without it is ignored; if it is empty, all letters are.
+        answer_key: As of `Journal.answer_key`. A message without it is ignored; if it is empty, all messages are.
         on_failure: Called once, on the loop, when no record can be added any more: the disk is full, or another process
             has taken over the run (`OwnerLost`). Set by the run.
     """
@@ -111,14 +111,14 @@ class RunLog(Protocol):
         ...
 
     async def backlog(self) -> list[InboxMessage]:
-        """Return the messages that are in the inbox now, oldest first; `letters` does not return them again."""
+        """Return the messages that are in the inbox now, oldest first; `inbox` does not return them again."""
         ...
 
-    def letters(self) -> AsyncIterator[InboxMessage]:
+    def inbox(self) -> AsyncIterator[InboxMessage]:
         """Yield the messages that arrive from now on, each once, oldest first; never ends."""
         ...
 
-    async def discard(self, letter: str) -> None:
+    async def discard(self, message: str) -> None:
         """Delete a message, after its consequences are durable."""
         ...
 

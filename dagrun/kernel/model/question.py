@@ -178,7 +178,7 @@ class AnswerMessage(BaseModel):
     """An answer to one question, as JSON that another process can leave for the run.
 
     Attributes:
-        key: The answer key of the run (`Journal.answer_key`), which proves that no tool has written the letter.
+        key: The answer key of the run (`Journal.answer_key`), which proves that no tool has written the message.
         question: The id of the question; the answer is valid for no other.
         choice: As in `Answer`, like the fields that follow.
     """
@@ -212,7 +212,7 @@ class ControlMessage(BaseModel):
         key: The answer key of the run, as in `AnswerMessage`.
         control: The order.
         after: The number of the last record that the sender has seen. The order is only for the process that has
-            written this record: a later one that resumes the run throws the letter away.
+            written this record: a later one that resumes the run throws the message away.
         step: The step to cancel; empty for the whole run.
         reason: The reason in a sentence, for the record.
         by: The person who gives the order, for the record.
@@ -234,7 +234,7 @@ class ControlMessage(BaseModel):
         return f"{done} by {self.by or 'somebody'}{f': {self.reason}' if self.reason else ''}"
 
 
-def read_letter(text: bytes) -> AnswerMessage | ControlMessage:
+def read_message(text: bytes) -> AnswerMessage | ControlMessage:
     """Parse a message of the inbox.
 
     Raises:
@@ -251,7 +251,7 @@ def read_letter(text: bytes) -> AnswerMessage | ControlMessage:
 def answer_in(text: bytes) -> AnswerMessage | None:
     """Return the answer in the message *text*; `None` if it is another message."""
     try:
-        letter = read_letter(text)
+        message = read_message(text)
     except ValueError:
         return None
-    return letter if isinstance(letter, AnswerMessage) else None
+    return message if isinstance(message, AnswerMessage) else None

@@ -90,7 +90,7 @@ class RunCallbacks:
         ask_again: Takes a step that was kept back, once there is room to ask about it.
         expects_answers: Returns whether there may be answers that have not been read yet.
         asked: Called after each question.
-        ordered: Takes a letter that orders the run, or a step of it, to stop.
+        ordered: Takes a message that orders the run, or a step of it, to stop.
         key_of: Returns the idempotency key of the calls of a step, by the name of the tool.
         compose: Adds the step that composes the answer; returns whether the run goes on with it.
         piece: Takes a step and a piece of text that its tool has written.

@@ -23,9 +23,9 @@ from dagrun.testing.journal_suite.letter_rules import InboxRules
 from dagrun.testing.journal_suite.owner_rules import OwnerRules
 from dagrun.testing.journal_suite.queue_rules import QueueRules
 from dagrun.testing.journal_suite.record_rules import RecordRules
-from dagrun.testing.journal_suite.store import ODD_TEXTS, RUN, add, numbered, shown, take_letters, write
+from dagrun.testing.journal_suite.store import ODD_TEXTS, RUN, add, numbered, shown, take_messages, write
 
-__all__ = ["ODD_TEXTS", "RUN", "JournalSuite", "add", "numbered", "shown", "take_letters", "write"]
+__all__ = ["ODD_TEXTS", "RUN", "JournalSuite", "add", "numbered", "shown", "take_messages", "write"]
 
 
 class JournalSuite(RecordRules, FollowingRules, DurabilityRules, OwnerRules, InboxRules, QueueRules):

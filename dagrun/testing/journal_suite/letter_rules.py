@@ -13,7 +13,7 @@ from dagrun.testing.journal_suite.store import (
     RUN,
     Store,
     shown,
-    take_letters,
+    take_messages,
     until,
     write,
     yield_some,
@@ -27,14 +27,14 @@ class InboxRules(Store):
 
     async def test_a_letter_arrives(self) -> None:
         """Unchanged, also if it was posted before anybody waited for it."""
-        self.need_letters()
+        self.need_inbox()
         async with self.run_log() as (journal, run_log):
             await journal.post(RUN, b'{"answer":"yes"}')
-            assert [letter.text for letter in await take_letters(run_log, 1)] == [b'{"answer":"yes"}']
+            assert [letter.text for letter in await take_messages(run_log, 1)] == [b'{"answer":"yes"}']
 
     async def test_each_run_has_an_answer_key_of_its_own(self) -> None:
         """Only a reader of the key can answer for a person; so it must be long, random, and equal for all of them."""
-        self.need_letters()
+        self.need_inbox()
         async with self.run_log() as (journal, run_log):
             key = run_log.answer_key
             assert len(key) >= 32, f"the answer key {key!r} has less than 128 bits"
@@ -51,7 +51,7 @@ class InboxRules(Store):
 
     async def test_the_first_answer_to_a_question_stands_until_it_is_taken(self) -> None:
         """The author of a second answer gets an error; a message without the key blocks no answer."""
-        self.need_letters()
+        self.need_inbox()
         async with self.run_log() as (journal, run_log):
 
             def letter(said: bool, by: str, question: str = "q", key: str = run_log.answer_key) -> bytes:
@@ -63,13 +63,13 @@ class InboxRules(Store):
             with pytest.raises(AnswerRefused, match="it was answered already: approve by ann"):
                 await journal.post(RUN, letter(said=False, by="bob"))
             await journal.post(RUN, letter(said=False, by="bob", question="other"))
-            for taken in await take_letters(run_log, 3):
+            for taken in await take_messages(run_log, 3):
                 await run_log.discard(taken.id)
             await journal.post(RUN, letter(said=False, by="bob"))
 
     async def test_of_answers_at_the_same_moment_one_stands(self) -> None:
         """Else two people would both believe that their answer counts."""
-        self.need_letters()
+        self.need_inbox()
         async with self.run_log() as (journal, run_log):
             refused: list[str] = []
 
@@ -87,22 +87,22 @@ class InboxRules(Store):
 
     async def test_letters_arrive_in_the_order_of_posting(self) -> None:
         """The oldest comes first, and each comes once."""
-        self.need_letters()
+        self.need_inbox()
         async with self.run_log() as (journal, run_log):
             for number in range(10):
                 await journal.post(RUN, b"%d" % number)
-            letters = await take_letters(run_log, 10)
+            letters = await take_messages(run_log, 10)
             assert [letter.text for letter in letters] == [b"%d" % number for number in range(10)]
             assert len({letter.id for letter in letters}) == 10
 
     async def test_who_waits_for_letters_is_woken(self) -> None:
         """For the first message, and for each later one."""
-        self.need_letters()
+        self.need_inbox()
         async with self.run_log() as (journal, run_log):
             got: list[bytes] = []
 
             async def listen() -> None:
-                async for letter in run_log.letters():
+                async for letter in run_log.inbox():
                     got.append(letter.text)
                     await run_log.discard(letter.id)
                     if len(got) == 5:
@@ -118,33 +118,33 @@ class InboxRules(Store):
 
     async def test_a_letter_that_was_not_discarded_comes_again(self) -> None:
         """To the next owner: the events that followed from it may not have been durable."""
-        self.need_letters()
+        self.need_inbox()
         async with self.run_log() as (journal, run_log):
             await journal.post(RUN, b"1")
             await journal.post(RUN, b"2")
-            letters = await take_letters(run_log, 2)
+            letters = await take_messages(run_log, 2)
             await run_log.discard(letters[0].id)
             await run_log.aclose()
             again = await journal.open(RUN)
-            assert [letter.text for letter in await take_letters(again, 1)] == [b"2"]
+            assert [letter.text for letter in await take_messages(again, 1)] == [b"2"]
             await again.aclose()
 
     async def test_a_letter_can_be_posted_to_a_run_that_nobody_holds(self) -> None:
         """A person may answer a suspended run; the next owner gets the message."""
-        self.need_letters()
+        self.need_inbox()
         async with self.run_log() as (journal, run_log):
             await run_log.aclose()
             await journal.post(RUN, b"1")
             again = await journal.open(RUN)
-            assert [letter.text for letter in await take_letters(again, 1)] == [b"1"]
+            assert [letter.text for letter in await take_messages(again, 1)] == [b"1"]
             await again.aclose()
 
     async def test_discarding_what_is_not_there_is_no_error(self) -> None:
         """A crash may come after a message was discarded, and the next owner discards it again."""
-        self.need_letters()
+        self.need_inbox()
         async with self.run_log() as (journal, run_log):
             await journal.post(RUN, b"1")
-            (letter,) = await take_letters(run_log, 1)
+            (letter,) = await take_messages(run_log, 1)
             await run_log.discard(letter.id)
             await run_log.discard(letter.id)
             await run_log.discard("../journal.db")
@@ -153,35 +153,35 @@ class InboxRules(Store):
 
     async def test_letters_are_of_one_run(self) -> None:
         """Another run does not get them."""
-        self.need_letters()
+        self.need_inbox()
         async with self.run_log() as (journal, run_log):
             other = await journal.create("other")
             await journal.post("other", b"for the other")
             await journal.post(RUN, b"for this one")
-            assert [letter.text for letter in await take_letters(run_log, 1)] == [b"for this one"]
-            assert [letter.text for letter in await take_letters(other, 1)] == [b"for the other"]
+            assert [letter.text for letter in await take_messages(run_log, 1)] == [b"for this one"]
+            assert [letter.text for letter in await take_messages(other, 1)] == [b"for the other"]
             await other.aclose()
 
     async def test_a_letter_of_64_kib_arrives_and_a_longer_one_is_refused(self) -> None:
         """An answer is not a document, and a sender must not be able to fill the memory."""
-        self.need_letters()
+        self.need_inbox()
         async with self.run_log() as (journal, run_log):
             await journal.post(RUN, b"x" * 65536)
             with pytest.raises(JournalFailed, match="65536"):
                 await journal.post(RUN, b"x" * 65537)
-            assert [len(letter.text) for letter in await take_letters(run_log, 1)] == [65536]
+            assert [len(letter.text) for letter in await take_messages(run_log, 1)] == [65536]
 
     @pytest.mark.parametrize("text", ODD_TEXTS.values(), ids=ODD_TEXTS.keys())
     async def test_no_letter_is_changed(self, text: bytes) -> None:
         """It arrives byte for byte."""
-        self.need_letters()
+        self.need_inbox()
         async with self.run_log() as (journal, run_log):
             await journal.post(RUN, text)
-            assert [letter.text for letter in await take_letters(run_log, 1)] == [text]
+            assert [letter.text for letter in await take_messages(run_log, 1)] == [text]
 
     async def test_the_backlog_is_what_lies_there(self) -> None:
-        """It is returned without waiting, and `letters` continues after it."""
-        self.need_letters()
+        """It is returned without waiting, and `inbox` continues after it."""
+        self.need_inbox()
         async with self.run_log() as (journal, run_log):
             assert await run_log.backlog() == []
             for number in range(3):
@@ -189,12 +189,12 @@ class InboxRules(Store):
             assert [letter.text for letter in await run_log.backlog()] == [b"0", b"1", b"2"]
             assert await run_log.backlog() == []
             await journal.post(RUN, b"3")
-            assert [letter.text for letter in await take_letters(run_log, 1)] == [b"3"]
+            assert [letter.text for letter in await take_messages(run_log, 1)] == [b"3"]
             assert await run_log.backlog() == []
 
     async def test_the_backlog_of_a_new_owner_has_what_was_not_discarded(self) -> None:
         """An answer that was posted while nobody held the run counts before the run does anything."""
-        self.need_letters()
+        self.need_inbox()
         async with self.run_log() as (journal, run_log):
             await journal.post(RUN, b"1")
             await journal.post(RUN, b"2")
@@ -206,14 +206,14 @@ class InboxRules(Store):
 
     async def test_waiting_for_letters_can_be_cancelled(self) -> None:
         """It can be started again, and no letter is lost."""
-        self.need_letters()
+        self.need_inbox()
         async with self.run_log() as (journal, run_log):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(take_letters, run_log, 1)
+                tasks.start_soon(take_messages, run_log, 1)
                 await yield_some()
                 tasks.cancel_scope.cancel()
             await journal.post(RUN, b"1")
-            assert [letter.text for letter in await take_letters(run_log, 1)] == [b"1"]
+            assert [letter.text for letter in await take_messages(run_log, 1)] == [b"1"]
 
     # Many runs, and none ----------------------------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class InboxRules(Store):
             assert list(again.lines) == []
             if self.has_letters:
                 await journal.post(RUN, b"new")
-                assert [letter.text for letter in await take_letters(again, 1)] == [b"new"]
+                assert [letter.text for letter in await take_messages(again, 1)] == [b"new"]
             await again.aclose()
 
     async def test_a_run_that_is_held_is_not_deleted(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from dagrun.errors import RunExists, RunHeld, RunNotFound
 from dagrun.extend import ClaimedRunLog, Journal, Queues, QueueStatus, QueueTicket, RunQueue, Wanted
-from dagrun.testing.journal_suite.store import RUN, Store, shown, take_letters, write
+from dagrun.testing.journal_suite.store import RUN, Store, shown, take_messages, write
 
 FIRST = b'{"n":1}'
 ANY = Wanted()
@@ -272,7 +272,7 @@ class QueueRules(Store):
 
     async def test_a_letter_puts_a_run_that_waits_back(self) -> None:
         """An answer from anywhere wakes it; a run that has ended stays so."""
-        self.need_letters()
+        self.need_inbox()
         async with self.queue() as (journal, queue):
             for run_id, last in ((RUN, WAITS), ("over", ENDED)):
                 await queue.submit(run_id, FIRST, QueueTicket())
@@ -288,7 +288,7 @@ class QueueRules(Store):
 
     async def test_a_letter_that_a_run_has_not_seen_keeps_it_from_waiting(self) -> None:
         """It came between the last read and the release; nothing else would wake the run."""
-        self.need_letters()
+        self.need_inbox()
         async with self.queue() as (journal, queue):
             await queue.submit(RUN, FIRST, QueueTicket())
             run_log = await _claimed(queue)
@@ -299,12 +299,12 @@ class QueueRules(Store):
 
     async def test_a_letter_that_a_run_has_seen_does_not(self) -> None:
         """It answers a question that was not asked yet: the run would come back for ever."""
-        self.need_letters()
+        self.need_inbox()
         async with self.queue() as (journal, queue):
             await queue.submit(RUN, FIRST, QueueTicket())
             run_log = await _claimed(queue)
             await journal.post(RUN, b"early")
-            assert [letter.text for letter in await take_letters(run_log, 1)] == [b"early"]
+            assert [letter.text for letter in await take_messages(run_log, 1)] == [b"early"]
             await write(run_log, WAITS)
             await run_log.aclose()
             assert [each.standing for each in await queue.runs()] == [QueueStatus.WAITING]

@@ -101,7 +101,7 @@ class Store:
         await run_log.aclose()
         return run_log
 
-    def need_letters(self) -> None:
+    def need_inbox(self) -> None:
         """Skip the test for a journal that has no inbox."""
         if not self.has_letters:
             pytest.skip("this journal takes no letters (has_letters)")
@@ -128,10 +128,10 @@ async def write(run_log: RunLog, *texts: bytes) -> None:
     await run_log.durable()
 
 
-async def take_letters(run_log: RunLog, count: int) -> list[InboxMessage]:
+async def take_messages(run_log: RunLog, count: int) -> list[InboxMessage]:
     """Return the next *count* messages."""
     letters: list[InboxMessage] = []
-    async for letter in run_log.letters():
+    async for letter in run_log.inbox():
         letters.append(letter)
         if len(letters) == count:
             break

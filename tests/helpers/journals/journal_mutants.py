@@ -201,7 +201,7 @@ class NewestFirst(MemoryRunLog):
 class Deaf(MemoryRunLog):
     """Is not woken by a letter."""
 
-    def notify_letter(self) -> None:
+    def notify_message(self) -> None:
         pass
 
 
@@ -249,9 +249,9 @@ class GivesTwice(MemoryRunLog):
 class Forgets(MemoryRunLog):
     """Does not show the letters that were there before it was opened."""
 
-    def letters(self) -> AsyncIterator[InboxMessage]:
+    def inbox(self) -> AsyncIterator[InboxMessage]:
         self._letters._last = max(self._letters._last, self._kept.posted - 1)
-        return super().letters()
+        return super().inbox()
 
 
 class AnyName(MemoryJournal):

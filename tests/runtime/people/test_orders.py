@@ -73,6 +73,24 @@ async def test_a_letter_cancels_the_run() -> None:
     assert await _left(journal) == []
 
 
+class _LastRelease(MemoryJournal):
+    """Its run logs have the name that the inbox had in the last release."""
+
+    async def create(self, run_id: str) -> Any:
+        run_log: Any = await super().create(run_id)
+        run_log.letters, run_log.inbox = run_log.inbox, None
+        return run_log
+
+
+async def test_a_journal_of_the_last_release_is_read() -> None:
+    journal = _LastRelease()
+    async with _begun(journal) as run:
+        await _post(journal, control="cancel", by="ann", reason="too dear")
+        result = await run.result()
+
+    assert result.reason == "cancelled by ann: too dear"
+
+
 async def test_a_letter_cancels_one_step() -> None:
     """What depends on it is skipped, and the rest runs on."""
     journal = MemoryJournal()
