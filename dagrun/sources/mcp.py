@@ -6,6 +6,7 @@ import base64
 import binascii
 import fnmatch
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -26,9 +27,9 @@ from dagrun.kernel.model.tool import SaidBy, ToolOrigin
 from dagrun.kernel.model.tool_context import ToolContext
 from dagrun.kernel.model.toolbox import AnyTool, Toolbox
 from dagrun.sources.mcp_config import ServerConfig, ServerRules, read_config
-from dagrun.sources.mcp_connection import Call, Connection, mcp_library
+from dagrun.sources.mcp_connection import Call, Connection, is_closed, mcp_library
 from dagrun.sources.mcp_pins import LockFile, Offer, definition_of, pin_of, read_lock
-from dagrun.sources.schemas import fitting_name, schema_tool
+from dagrun.sources.schemas import fits_nothing, fitting_name, said_of, schema_tool
 
 _LOG: Final = logging.getLogger("dagrun.mcp")
 _MOST_PAGES: Final = 100
@@ -37,8 +38,11 @@ KEY_META: Final = "dagrun/idempotency-key"
 
 # Of JSON-RPC: the request was not understood, so nothing has happened.
 _NOT_DONE: Final = frozenset((-32600, -32601, -32602))
+# The library and servers use these two alike, so the code alone says nothing about the connection.
 _CLOSED: Final = -32000
 _TIMED_OUT: Final = -32001
+_NO_ANSWER: Final = "SSE stream "  # how the library begins, where the answer to one request was lost
+_RATE_LIMIT: Final = re.compile(r"rate.?limit|too many requests|\b429\b", re.IGNORECASE)
 
 
 def mcp_tools(
@@ -204,14 +208,16 @@ def _tools_of(
     """Yield the tools of a server that the host allows; one whose schema cannot be used is left out, and logged."""
     rules, names = server.rules, set(taken)
     known = {tool.name: tool for tool in reversed(listed)}  # of two tools of one name, the first
-    if unknown := rules.effects.keys() - known.keys():
+    if unknown := fits_nothing(rules.effects, known):
         raise ContractError(f"MCP server {server.name} has no tool {shorten(', '.join(sorted(unknown)))}")
+    exact = {name for name in (f"{server.name}.{name}" for name in known) if fitting_name(name) == name}
     for listed_tool in listed:
         is_allowed = any(fnmatch.fnmatchcase(listed_tool.name, pattern) for pattern in rules.allow)
         if not is_allowed or known[listed_tool.name] is not listed_tool:
             continue
-        name = fitting_name(f"{server.name}.{listed_tool.name}")
-        if name in names:  # two names that are made to fit in the same way
+        written = f"{server.name}.{listed_tool.name}"
+        name = fitting_name(written)
+        if name in names or (name in exact and name != written):  # two names that are made to fit in the same way
             name = f"{name[:119]}_{sha256(listed_tool.name.encode(errors='replace')).hexdigest()[:8]}"
         names.add(name)
         try:
@@ -226,11 +232,14 @@ def _tool_of(server: ServerConfig, connection: Connection, name: str, listed: An
     """Make a tool from the description of a server; return both.
 
     Raises:
-        ContractError: Its schema cannot be used.
+        ContractError: Its schema cannot be used, or it can only be called as a task.
     """
+    if listed.execution is not None and listed.execution.task_support == "required":
+        raise ContractError(f"{name}: its server runs it as a task only, and tasks are not supported")
     rules = server.rules
     hinted = _hinted(listed.annotations) if rules.trust == "hints" else None
-    effect = rules.effects.get(listed.name, hinted)
+    told = said_of(rules.effects, listed.name)
+    effect = told or hinted
     is_open = rules.trust != "hints" or _is_open(listed.annotations)
     tool = schema_tool(
         name,
@@ -246,7 +255,7 @@ def _tool_of(server: ServerConfig, connection: Connection, name: str, listed: An
     )
     definition = definition_of(listed)
     pin = pin_of(definition)
-    said_by: SaidBy = "host" if listed.name in rules.effects else "nobody" if hinted is None else "hint"
+    said_by: SaidBy = "host" if told is not None else "nobody" if hinted is None else "hint"
     origin = ToolOrigin(server=server.name, said_by=said_by, pin=pin, max_running=rules.max_running)
     # The version is on record: a run that is resumed is told that a tool has changed.
     return replace(tool, origin=origin, version=pin[:_VERSION]), definition
@@ -277,7 +286,19 @@ class _ServerCall:
         self._has_effect = not effect.is_free
 
     async def make(self, arguments: dict[str, Any], context: ToolContext) -> Any:
-        """Make the call, and return its output as JSON."""
+        """Make the call, and return its output as JSON; once more, if its session is gone and it was not looked at."""
+        result = await self._result(arguments, context) or await self._result(arguments, context)
+        if result is None:
+            raise ToolError(f"MCP server {self._connection.name} has no session for this call", retryable=True)
+        if result.is_error:
+            text = _text_of(result.content) or "it says no more"
+            raise self._reported(text, is_refused=self._is_clean)
+        if result.structured_content is not None:
+            return result.structured_content
+        return _blocks(result.content, context)
+
+    async def _result(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+        """Return the result of one request; `None` if the server has no session for it, so that nothing happened."""
         client = await self._connection.client()
         meta = {KEY_META: context.idempotency_key} if self._has_effect else None
         with Call(self._connection.questions, context) as call:
@@ -287,24 +308,33 @@ class _ServerCall:
                 )
                 call.is_answered = True
             except mcp_library("mcp.shared.exceptions").MCPError as error:
-                call.is_answered = error.error.code != _TIMED_OUT
-                raise self._failure(client, error) from error
+                call.is_answered = True
+                if not call.has_no_session:
+                    raise self._failure(client, error) from error
+                self._connection.lose(client, drains=True)
+                result = None
             except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
                 raise self._lost(client) from error
-        if result.is_error:
-            text = _text_of(result.content) or "it says no more"
-            raise ToolError(text) if self._is_clean else ServerError(text)
-        if result.structured_content is not None:
-            return result.structured_content
-        return _blocks(result.content, context)
+        return result
 
     def _failure(self, client: Any, error: Any) -> Exception:
-        code, text = error.error.code, f"MCP server {self._connection.name}: {shorten(error.error.message)}"
-        if code == _CLOSED:
+        code, said = error.error.code, error.error.message
+        text = f"MCP server {self._connection.name}: {shorten(said)}"
+        if code == _CLOSED and is_closed(client):
             return self._lost(client)
-        if code == _TIMED_OUT:
+        if code == _CLOSED and said.startswith(_NO_ANSWER):
+            return ConnectionError(text)
+        if code == _TIMED_OUT and "timed out" in said:
             return TimeoutError(text)
-        return ToolError(text) if code in _NOT_DONE else ServerError(text)
+        is_refused = code in _NOT_DONE or _RATE_LIMIT.search(said) is not None
+        return self._reported(text, is_refused=is_refused or self._is_clean)
+
+    def _reported(self, text: str, *, is_refused: bool) -> Exception:
+        """Return the error for what a server has reported; a limit of its rate is over soon."""
+        if not is_refused:
+            return ServerError(text)
+        is_busy = _RATE_LIMIT.search(text) is not None
+        return ToolError(text, retryable=is_busy, retry_after=0.0 if is_busy else None)
 
     def _lost(self, client: Any) -> Exception:
         self._connection.lose(client)

@@ -43,7 +43,7 @@ class ServerRules(BaseModel):
             effect, it may have.
         timeout: Seconds for each attempt of a call; or none.
         max_running: How many of its calls run at once in a run; or no limit.
-        effects: The effects of its tools by name.
+        effects: The effects of its tools by name, or by patterns of names; a name comes before patterns.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -36,6 +36,7 @@ from dagrun.sources.schema_check import SchemaRules
 FIRST_DELAY: Final = 0.5  # seconds before the second try to connect, doubled before each further one
 MAX_DELAY: Final = 30.0
 READ_SECONDS: Final = 300.0  # that a server behind an address may be silent, if its calls may not take longer
+DRAIN_SECONDS: Final = 5.0  # that calls in flight have to end, where the server has forgotten their session
 MAX_FAILURES: Final = 5  # in a row; from then on a call fails at once, until the longest delay is over
 
 
@@ -75,6 +76,7 @@ class Connection:
         self._failures = 0
         self._reason = ""
         self._closed_until = 0.0
+        self._drains = False
         self._is_kept = False
 
     async def keep(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -101,6 +103,8 @@ class Connection:
             async with self._opened() as client:
                 self._publish(client)
                 await self._lost.wait()
+                with anyio.move_on_after(DRAIN_SECONDS if self._drains else 0):
+                    await self.questions.all_ended()
         except Exception as error:  # noqa: BLE001  (the library, the command or the server may raise anything)
             self._note_failure(error)
         except BaseExceptionGroup as errors:  # it was closed while the library failed: that is no error of the block
@@ -133,10 +137,15 @@ class Connection:
         text = f"MCP server {self.name} cannot be reached: {self._reason}"
         raise ToolError(text, retryable=not is_gone, unreachable=is_gone)
 
-    def lose(self, client: Any) -> None:
-        """Note that a client has lost its server; the next call connects again."""
+    def lose(self, client: Any, *, drains: bool = False) -> None:
+        """Note that a client has lost its server, or its session; the next call connects again.
+
+        Args:
+            client: The client.
+            drains: Whether its other calls may end first; each hears by itself whether its session is gone.
+        """
         if self._client is client:
-            self._client = None
+            self._client, self._drains = None, drains
             self._lost.set()
 
     def _publish(self, client: Any) -> None:
@@ -182,8 +191,25 @@ class Connection:
         http = mcp_library("httpx2")
         timeout = http.Timeout(30.0, read=max(READ_SECONDS, self._config.rules.timeout or 0.0))
         headers = dict(self._config.extra)
-        client = await stack.enter_async_context(http.AsyncClient(headers=headers, timeout=timeout))
+        hooks = {"response": [_note_session]}
+        client = await stack.enter_async_context(http.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks))
         return mcp_library("mcp.client.streamable_http").streamable_http_client(url, http_client=client)
+
+
+def is_closed(client: Any) -> bool:
+    """Whether the library has closed a client: servers use its error for a closed connection, too."""
+    try:
+        return bool(getattr(client.session._dispatcher, "_closed", True))
+    except (AttributeError, RuntimeError):  # another version of the library; or it has left its context
+        return True
+
+
+async def _note_session(response: Any) -> None:
+    """Note at a call that the server has no session for it: 404 as the protocol wants it, or 400 as servers answer."""
+    status, request, call = response.status_code, response.request, _CALL.get()
+    if call is not None and status in (400, 404) and "mcp-session-id" in request.headers:
+        said = (await response.aread()).decode(errors="replace").lower()
+        call.has_no_session = "-32601" not in said if status == 404 else "session" in said
 
 
 async def _check_nothing(*_: Any) -> None:
@@ -219,11 +245,12 @@ class Call:
         context: The context of the step.
     """
 
-    __slots__ = ("_questions", "_token", "context", "is_answered", "scopes")
+    __slots__ = ("_questions", "_token", "context", "has_no_session", "is_answered", "scopes")
 
     def __init__(self, questions: ServerQuestions, context: ToolContext) -> None:
         self.context = context
         self.is_answered = False
+        self.has_no_session = False
         self.scopes: list[anyio.CancelScope] = []
         self._questions = questions
         self._token: Token[Call | None] | None = None
@@ -239,6 +266,7 @@ class Call:
         if self._token is not None:
             _CALL.reset(self._token)
         self._questions.calls.discard(self)
+        self._questions.a_call_ended.set()
         self._questions.given_up += not self.is_answered
         for scope in self.scopes:  # a question that nobody needs an answer to any more
             scope.cancel()
@@ -255,13 +283,21 @@ class ServerQuestions:
 
     Attributes:
         calls: The calls in flight.
+        a_call_ended: Set when a call has ended, for `all_ended`.
         given_up: How many calls ended without an answer of the server, which may still be at work on them.
     """
 
     def __init__(self, server: str) -> None:
         self.calls: set[Call] = set()
         self.given_up = 0
+        self.a_call_ended = anyio.Event()
         self._server = server
+
+    async def all_ended(self) -> None:
+        """Wait until no call is in flight."""
+        while self.calls:
+            self.a_call_ended = anyio.Event()
+            await self.a_call_ended.wait()
 
     async def answer(self, _: Any, params: Any) -> Any:
         """Pass the server's question to a person; the callback of the MCP library."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError, SchemaValidator, from_json
 
-from dagrun.errors import ContractError, ValueRefused, shorten
+from dagrun.errors import ContractError, ToolError, ValueRefused, shorten
+from dagrun.kernel.decide.classify import kind_of
 from dagrun.kernel.model.effect import Effect
+from dagrun.kernel.model.outcome import ErrorKind
 from dagrun.kernel.model.reference import escaped_key
 from dagrun.kernel.model.signature import Arguments, Output
 from dagrun.kernel.model.tool import MAX_NAME, Tool, assembled_tool
@@ -115,6 +118,16 @@ def tool_of_schemas(
         description=" ".join((*description.split(), forms)).strip(),
         options=options,
     )
+
+
+def said_of(said: Mapping[str, Any], name: str) -> Any:
+    """Return what is said under a name, or else under the first pattern that fits it, as for files; or `None`."""
+    return said.get(name, next((part for key, part in said.items() if fnmatchcase(name, key)), None))
+
+
+def fits_nothing(patterns: Iterable[str], names: Collection[str]) -> list[str]:
+    """Return the patterns that fit none of the names."""
+    return [key for key in patterns if key not in names and not any(fnmatchcase(name, key) for name in names)]
 
 
 def fitting_name(name: str) -> str:
@@ -368,6 +381,7 @@ def schema_tools(
     *,
     effects: Mapping[str, Effect | str] | None = None,
     prefix: str = "",
+    errors: Literal["unknown", "clean"] = "unknown",
     **options: Any,
 ) -> list[Tool[..., Any]]:
     """Make tools of definitions in the formats of others.
@@ -380,32 +394,37 @@ def schema_tools(
         definitions: The definitions.
         call: The async function that makes the calls; it takes the name of a tool, as the definition has it, and the
             arguments. Only tools of LangChain do without.
-        effects: The effects by name, as the definitions have it. A tool that is not in it counts as effectful.
+        effects: The effects by name, as the definitions have it, or by patterns, as for files. A tool that is not in
+            it counts as effectful.
         prefix: Text before every name: ``"crm."``.
+        errors: ``clean``: what a call raises means that nothing has happened; ``unknown``: for a tool with an effect,
+            it may have.
         options: Options of every tool; see `schema_tool`.
 
     Raises:
         ContractError: A definition is of no known format, its schema cannot be used, two have one name, or *effects*
             names a tool that is not there.
     """
-    known = dict(effects or {})
     tools: dict[str, Tool[..., Any]] = {}
+    names: list[str] = []
     for definition in definitions:
         name, description, arguments, output = _parts_of(definition)
+        names.append(name)
+        made = _call_of(definition, name, call)
         tool = schema_tool(
             f"{prefix}{name}",
-            _call_of(definition, name, call),
+            partial(_call_cleanly, made) if errors == "clean" else made,
             arguments,
             output=output,
-            effect=known.pop(name, None),
+            effect=said_of(effects or {}, name),
             description=description,
             **options,
         )
         if tool.name in tools:
             raise ContractError(f"two tools are called {tool.name}; give one of them another name")
         tools[tool.name] = tool
-    if known:
-        raise ContractError(f"effects names {shorten(', '.join(known))}, which no definition has")
+    if unknown := fits_nothing(effects or {}, names):
+        raise ContractError(f"effects names {shorten(', '.join(unknown))}, which no definition has")
     return list(tools.values())
 
 
@@ -442,6 +461,18 @@ def _call_of(definition: Any, name: str, call: NamedCall | None) -> Call:
     if callable(getattr(definition, "ainvoke", None)):
         return partial(_invoke, definition)
     raise ContractError(f"{name}: nothing can call it; give schema_tools a call(name, arguments)")
+
+
+async def _call_cleanly(call: Call, arguments: dict[str, Any], context: ToolContext) -> Any:
+    """Make a call whose errors mean that nothing has happened, but for a connection that broke and a time-out."""
+    try:
+        return await call(arguments, context)
+    except ToolError:
+        raise
+    except Exception as error:
+        if kind_of(error)[0] is not ErrorKind.EXCEPTION:
+            raise
+        raise ToolError(shorten(f"{type(error).__name__}: {error}", 1_000)) from error
 
 
 async def _call_by_name(call: NamedCall, name: str, arguments: dict[str, Any], context: ToolContext) -> Any:

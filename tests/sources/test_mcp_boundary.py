@@ -24,6 +24,7 @@ def _tools(trust: str, **annotations: Any) -> Any:
         input_schema={"type": "object"},
         output_schema=None,
         annotations=hints if annotations else None,
+        execution=None,
     )
     connection: Any = SimpleNamespace(name="box")
     ((_, tool),) = mcp._tools_of(server, connection, [described], ())

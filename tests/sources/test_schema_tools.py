@@ -364,6 +364,26 @@ async def test_definitions_of_others() -> None:
     assert (result.steps["a"].output, result.steps["b"].output) == ("mcp tool", 1)
 
 
+async def test_the_host_may_say_that_what_a_call_raises_means_that_nothing_happened() -> None:
+    """But for a connection that broke and a time-out: nobody knows what the other side has done."""
+    raised = {"refused": ValueError("no such order"), "lost": ConnectionError("gone"), "late": TimeoutError("late")}
+
+    async def call(name: str, arguments: dict[str, Any]) -> Any:
+        raise raised[name.removeprefix("a_")]
+
+    definitions = [{"name": f"a_{name}"} for name in raised]
+    steps = [dagrun.Step(id=name, tool=f"a_{name}") for name in raised]
+    seen: dict[str, list[str]] = {}
+    for errors in ("unknown", "clean"):
+        tools = dagrun.schema_tools(definitions, call, errors=errors)
+        result = await dagrun.run(dagrun.Plan(steps=steps), tools=tools)
+        seen[errors] = [str(result.steps[name].state) for name in raised]
+        assert "ValueError: no such order" in str(result.steps["refused"].failure)
+    assert seen == {"unknown": ["unknown"] * 3, "clean": ["failed", "unknown", "unknown"]}
+    [tool] = dagrun.schema_tools(definitions[:1], call, effects={"a_*": "read"})
+    assert str(tool.effect) == "read"
+
+
 @pytest.mark.parametrize(
     ("definitions", "reason"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,10 +30,11 @@ class ServiceSettings(BaseModel):
         base_url: Its address, if that is not the first server of the document.
         secret: The name of the secret that proves who is calling; or a name for each security scheme.
         include: Patterns of the names of operations, or of tags (``tag:issues``); `None` for all.
-        effects: Effects by the names of operations.
+        effects: Effects by the names of operations, or by patterns of names.
         prefix: Text before the name of every tool; `None` for the name of the service and a dot.
         network: Where connections may go.
         check_answers: Whether answers are held to the schemas of the document.
+        errors: ``clean``: an answer that is an error means that nothing has happened.
         timeout: Seconds for each attempt.
         untrusted: Whether others can write what it returns.
     """
@@ -48,6 +49,7 @@ class ServiceSettings(BaseModel):
     prefix: str | None = None
     network: NetworkRules | None = None
     check_answers: bool = True
+    errors: Literal["unknown", "clean"] = "unknown"
     timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     untrusted: bool = True
 
@@ -79,6 +81,7 @@ def _toolbox(configuration: Configuration, name: str, table: Mapping[str, Any]) 
             prefix=prefix,
             network=said.network,
             check_answers=said.check_answers,
+            errors=said.errors,
             untrusted=said.untrusted,
             **options,
             **({"pool": name} if prefix else {}),

@@ -215,7 +215,7 @@ class _Words:
 
     def _from_class(self) -> Failure:
         error, tool = self.error, self.tool
-        kind, is_transient = _kind_of(error)
+        kind, is_transient = kind_of(error)
         match kind:
             case ErrorKind.FORBIDDEN_EXCEPTION:
                 text = f"{tool.name} raised {name_of(error)}, which would have ended more than this step"
@@ -252,7 +252,7 @@ class _Words:
         return "" if isinstance(self.error, DagrunError) else place_in_words(self.error)
 
 
-def _kind_of(error: BaseException) -> tuple[ErrorKind, bool]:
+def kind_of(error: BaseException) -> tuple[ErrorKind, bool]:
     """Return the kind of an exception by its class and by the error codes of databases."""
     names = [class_name(kind) for kind in type(error).__mro__]
     inner = next((_attribute(error, _WRAPPERS[name]) for name in names if name in _WRAPPERS), None)

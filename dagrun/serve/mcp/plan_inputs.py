@@ -83,6 +83,8 @@ def _schemas_of(step: CheckedStep, hole: Placeholder, definitions: dict[str, Any
         return
     found = schemas_at(arguments.property_schema(name), arguments.schema, tuple(rest))
     made = [_own(schema, arguments.schema, step.tool.name, definitions) for schema in found]
+    # An input has no default: the plan names it, so a run needs it.
+    made = [{key: part for key, part in schema.items() if key != "default"} for schema in made]
     if made and {} not in made:
         yield made[0] if len(made) == 1 else {"anyOf": made}
 

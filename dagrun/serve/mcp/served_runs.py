@@ -149,13 +149,13 @@ class ServedRuns:
 
     async def _carried_out(self, opened: AbstractAsyncContextManager[Run], report: Report) -> dict[str, Any]:
         async with opened as run, anyio.create_task_group() as watching:
-            await report(0, max(1, len(run.states)), f"run {run.id} has started")
+            await report(0, len(run.states) + 1, f"run {run.id} has started")
             watching.start_soon(_tell, run, report)
             result = await run.result()
             watching.cancel_scope.cancel()
         outcome = self._outcome(result, run.pending)
         if result.status is not Status.WAITING:
-            await report(len(run.states), max(1, len(run.states)), f"run {run.id}: {result.status}")
+            await report(len(run.states) + 1, len(run.states) + 1, f"run {run.id}: {result.status}")
         return outcome
 
     async def status(self, run_id: str) -> dict[str, Any]:
@@ -268,14 +268,13 @@ def problems_of(refused: PlanRefused) -> list[dict[str, str]]:
 
 
 async def _tell(run: Run, report: Report) -> None:
-    """Report each step that has ended, until the run has."""
-    told, nodes = -1, run.graph.nodes
+    """Report each step that has ended, until the run has: each once, as progress must increase."""
+    nodes, ended = run.graph.nodes, set[str]()
     async for event in run.events():
-        done = len(nodes) - run.graph.unsettled
-        if done > told:
-            told = done
-            step = getattr(event, "step", "")
-            await report(done, max(1, len(nodes)), f"step {step}: {nodes[step].state}" if step in nodes else "")
+        step = getattr(event, "step", "")
+        if step in nodes and step not in ended and nodes[step].state.is_settled:
+            ended.add(step)
+            await report(len(ended), len(nodes) + 1, f"step {step}: {nodes[step].state}")
 
 
 def _fitting(questions: tuple[Question, ...], answers: list[Mapping[str, Any]]) -> list[tuple[Question, Answer]]:

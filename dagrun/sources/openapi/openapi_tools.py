@@ -12,7 +12,7 @@ from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -28,7 +28,7 @@ from dagrun.sources.network.network_rules import NetworkRules
 from dagrun.sources.openapi.document import Document, Raw, Unusable, base_of, own_base, read_document
 from dagrun.sources.openapi.operations import Operation, name_of, read_operation, tags_of
 from dagrun.sources.openapi.service_calls import Auth, Credentials, OperationCall, Service
-from dagrun.sources.schemas import fitting_name, output_of_read, tool_of_schemas
+from dagrun.sources.schemas import fits_nothing, fitting_name, output_of_read, said_of, tool_of_schemas
 
 MAX_TOOLS: Final = 40  # that a document may give without a word about which are wanted
 _LOG: Final = logging.getLogger("dagrun.openapi")
@@ -46,6 +46,7 @@ def openapi_tools(
     prefix: str = "",
     network: NetworkRules | Mapping[str, Any] | None = None,
     check_answers: bool = True,
+    errors: Literal["unknown", "clean"] = "unknown",
     **options: Any,
 ) -> ServiceTools:
     """Make a tool of each operation of an HTTP service that an OpenAPI document describes.
@@ -70,11 +71,13 @@ def openapi_tools(
             function, async or plain, that returns headers and is called for each request.
         include: The operations that are wanted: patterns of names, as for files (``repos_*``), or of tags
             (``tag:issues``). Without it, a document may have 40 operations.
-        effects: Effects by the names of operations.
+        effects: Effects by the names of operations, or by patterns of names; a name comes before patterns.
         prefix: Text before every name: ``"crm."``.
         network: Where connections may go. Without it, public addresses alone, and the very address that *base_url*
             names, if that is a number or localhost. ``{"allow": ["10.0.0.0/8"]}`` names private ones.
         check_answers: Whether answers are held to the schemas of the document; if not, they may be anything.
+        errors: ``clean``: an answer 408, 409 or 5xx means that nothing has happened; ``unknown``: after a call with an
+            effect, it may have.
         options: Options of every tool; see `schema_tool`. The *timeout* is 60 seconds unless it is given, and answers
             are *untrusted* (others can write what a service returns) unless that is False.
 
@@ -100,7 +103,7 @@ def openapi_tools(
     given = _Given(read, None if include is None else tuple(include), said, prefix, check_answers)
     address = base_of(read, base_url)
     rules = _rules_for(address, network, is_named=base_url is not None)
-    service = Service(address, rules, Credentials(read, auth))
+    service = Service(address, rules, Credentials(read, auth), errors == "clean")
     return ServiceTools(list(given.tools(service, {"timeout": _TIMEOUT, "untrusted": True, **options})), rules)
 
 
@@ -196,7 +199,7 @@ class _Given:
         )
         service = service if base == service.base_url else replace(service, base_url=base)
         name = fitting_name(f"{self._prefix}{found.name}")
-        effect = self._effects.get(found.name, operation.effect)
+        effect = said_of(self._effects, found.name) or operation.effect
         content = self._document.content
         arguments = read_schema(operation.arguments, f"{name}: the arguments", content, without="readOnly")
         is_free = operation.answers is None or not self._check_answers
@@ -223,8 +226,9 @@ class _Given:
     def _wanted(self) -> list[_Found]:
         """Return the operations that the host wants, each with a name of its own."""
         all_found = list(_named(self._document))
-        if unknown := self._effects.keys() - {found.name for found in all_found}:
-            close = hint(next(iter(unknown)), [found.name for found in all_found])
+        names = [found.name for found in all_found]
+        if unknown := fits_nothing(self._effects, names):
+            close = hint(unknown[0], names)
             raise ContractError(f"effects names {shorten(', '.join(unknown))}, which is no operation{close}")
         if self._include is not None:
             return self._included(all_found)

@@ -214,11 +214,13 @@ class Service:
         base_url: Its address, without a slash at the end.
         rules: Where connections may go.
         credentials: What proves who is calling.
+        is_clean: Whether an answer that is an error means that nothing has happened.
     """
 
     base_url: str
     rules: NetworkRules
     credentials: Credentials
+    is_clean: bool = False
 
     @property
     def host(self) -> str:
@@ -342,6 +344,9 @@ class OperationCall:
             return ToolError(text, retryable=True, retry_after=_retry_after(response.headers))
         if 400 <= status < 500 and status not in _IN_DOUBT:
             return ToolError(text, permission=status in (401, 403))
+        if service.is_clean and self._has_effect:
+            is_busy = status >= 500 or status == 408
+            return ToolError(text, retryable=is_busy, retry_after=_retry_after(response.headers) if is_busy else None)
         return ServiceError(text, status, response.headers)
 
     async def _read(self, answer: ServerAnswer, context: ToolContext) -> Any:
