@@ -57,7 +57,7 @@ from dagrun import (
     StepwisePlanner,
     tool,
 )
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.testing import FakeModelServer, ModelAnswer
 from peers.pipelines import ANSWER, ARITHMETIC, SHAPES, seconds_of
 from shapes import Dependencies

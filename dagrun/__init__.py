@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from dagrun.kernel.checks.checked_plan import CheckedPlan
     from dagrun.kernel.graph.ledger import Budget
     from dagrun.kernel.graph.plan_history import PlanDiff, PlanHistory, Revision
-    from dagrun.kernel.model.condition import Condition
     from dagrun.kernel.model.contracts.deps import dep
     from dagrun.kernel.model.contracts.objects import Object
     from dagrun.kernel.model.contracts.sharing import Batch
@@ -76,10 +75,10 @@ if TYPE_CHECKING:
         WorkerLimits,
     )
     from dagrun.kernel.model.question import Answer, Asked, Question
-    from dagrun.kernel.model.secrets.secret import Secret, Secrets, env
-    from dagrun.kernel.model.tool import Tool, tool
+    from dagrun.kernel.model.reference import Condition
+    from dagrun.kernel.model.secrets import Secret, Secrets, env
+    from dagrun.kernel.model.tool import Tool, Toolbox, tool
     from dagrun.kernel.model.tool_context import PROVIDED, ToolContext
-    from dagrun.kernel.model.toolbox import Toolbox
     from dagrun.kernel.model.value import Artifact, Unavailable
     from dagrun.kernel.runtime.result import RunResult, StepResult
     from dagrun.kernel.runtime.run import Run
@@ -140,7 +139,7 @@ _NAMES = {
     "dagrun.journal.sqlite.journal": "SQLiteJournal",
     "dagrun.llm.provider_models": "AnthropicModel OpenAIModel",
     "dagrun.kernel.model.planner": "Brief FallbackPlanner Planner Refusal StepView Trigger",
-    "dagrun.kernel.model.condition": "Condition",
+    "dagrun.kernel.model.reference": "Condition",
     "dagrun.kernel.model.contracts.deps": "dep",
     "dagrun.kernel.model.contracts.objects": "Object",
     "dagrun.kernel.model.contracts.sharing": "Batch",
@@ -160,9 +159,8 @@ _NAMES = {
     "dagrun.features.python_plans.collect": "plan",
     "dagrun.features.python_plans.planned_values": "input item where",
     "dagrun.kernel.model.question": "Answer Asked Question",
-    "dagrun.kernel.model.secrets.secret": "Secret Secrets env",
-    "dagrun.kernel.model.tool": "Tool tool",
-    "dagrun.kernel.model.toolbox": "Toolbox",
+    "dagrun.kernel.model.secrets": "Secret Secrets env",
+    "dagrun.kernel.model.tool": "Tool Toolbox tool",
     "dagrun.kernel.model.value": "Artifact Unavailable",
     "dagrun.kernel.model.critic": "Critic Verdict",
     "dagrun.observe.tracing": "Tracing",

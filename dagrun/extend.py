@@ -40,8 +40,7 @@ if TYPE_CHECKING:
         must_be_planner,
     )
     from dagrun.kernel.model.question import AnswerMessage, Approver, Choice
-    from dagrun.kernel.model.tool import make_tool
-    from dagrun.kernel.model.toolbox import AnyTool, Tools
+    from dagrun.kernel.model.tool import AnyTool, Tools, make_tool
     from dagrun.kernel.model.usage import ANSWERS, METER, ModelUse
     from dagrun.kernel.runtime.plugin_calls import PluginFailed, call_plugin
     from dagrun.kernel.runtime.run_options import Inputs
@@ -63,8 +62,7 @@ _NAMES = {
     "dagrun.kernel.model.outcome": "ErrorKind Failure Outcome",
     "dagrun.kernel.model.planner": "EarlierPlanner HandOn NOTES Notes PastRequest RevisedBy must_be_planner",
     "dagrun.kernel.model.question": "AnswerMessage Approver Choice",
-    "dagrun.kernel.model.tool": "make_tool",
-    "dagrun.kernel.model.toolbox": "AnyTool Tools",
+    "dagrun.kernel.model.tool": "AnyTool Tools make_tool",
     "dagrun.kernel.model.usage": "ANSWERS METER ModelUse",
     "dagrun.llm.budget_meter": "BudgetMeter",
     "dagrun.kernel.runtime.plugin_calls": "PluginFailed call_plugin",

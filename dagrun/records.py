@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dagrun.api.record_opening import last_opening
     from dagrun.api.replaying import replayed
     from dagrun.api.tool_contracts import contract_of, recorded_toolbox
-    from dagrun.codec.event_codec import events_of, marks_of
+    from dagrun.codec import events_of, marks_of
     from dagrun.features.redacted_records.records import can_be_shown, redacted_events
     from dagrun.features.redacted_records.sealing import Sealer
     from dagrun.journal.base import check_first
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         references_in,
         text_of_reference,
     )
-    from dagrun.kernel.model.toolbox import COMPOSE
+    from dagrun.kernel.model.tool import COMPOSE
     from dagrun.kernel.model.value import decode, decode_or_reason, encode, to_json
     from dagrun.kernel.runtime.result import answer_of
     from dagrun.observe.run_standing import fault_text
@@ -59,7 +59,7 @@ _NAMES = {
     "dagrun.kernel.graph.live_graph": "LiveGraph",
     "dagrun.kernel.graph.node": "Node",
     "dagrun.kernel.graph.patches.flow_after": "written_by_others",
-    "dagrun.codec.event_codec": "events_of marks_of",
+    "dagrun.codec": "events_of marks_of",
     "dagrun.kernel.model.event": "Opening",
     "dagrun.kernel.model.journal": "Held HeldRunLog Line SupportsFollow SupportsNotify SupportsSummaryCache",
     "dagrun.kernel.model.outcome": "Recovery",
@@ -67,7 +67,7 @@ _NAMES = {
     "dagrun.kernel.model.reference": (
         "BadReference Reference leading_id parse_reference references_in text_of_reference"
     ),
-    "dagrun.kernel.model.toolbox": "COMPOSE",
+    "dagrun.kernel.model.tool": "COMPOSE",
     "dagrun.kernel.model.value": "decode decode_or_reason encode to_json",
     "dagrun.kernel.runtime.result": "answer_of",
     "dagrun.observe.run_standing": "fault_text",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dagrun.kernel.model.policy import present_path
     from dagrun.kernel.model.reference import path_text
     from dagrun.kernel.model.signature import explain
-    from dagrun.kernel.model.toolbox import import_target
+    from dagrun.kernel.model.tool import import_target
     from dagrun.kernel.model.value import describe
     from dagrun.plans.plan_fields import EXPECTED, faults_of
     from dagrun.plans.plan_text import as_yaml
@@ -28,7 +28,7 @@ _NAMES = {
     "dagrun.plans.plan_text": "as_yaml",
     "dagrun.kernel.model.reference": "path_text",
     "dagrun.kernel.model.signature": "explain",
-    "dagrun.kernel.model.toolbox": "import_target",
+    "dagrun.kernel.model.tool": "import_target",
     "dagrun.kernel.model.value": "describe",
     "dagrun.plans.plan_fields": "EXPECTED faults_of",
     "dagrun.plans.yaml_reader": "read_yaml",

@@ -13,7 +13,7 @@ from dagrun.kernel.checks.flow.labels import PLANNED, FlowLabels
 from dagrun.kernel.checks.flow.plan_flow import label_plan
 from dagrun.kernel.checks.flow.sources import ToolFlow
 from dagrun.kernel.model.flow.boundary import Flow
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 
 Verdict = Literal["passes", "asks", "refused"]
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dagrun.errors import Problem
 from dagrun.kernel.model.effect import Effect
-from dagrun.kernel.model.toolbox import AnyTool, Toolbox, Tools
+from dagrun.kernel.model.tool import AnyTool, Toolbox, Tools
 
 MAX_ARGUMENTS: Final = 8
 _MAX_NAMED: Final = 5

@@ -1,9 +1,9 @@
 """The public functions: check a plan, run it, watch it, resume or retry it, and replay it.
 
 In: what the host program has (plans or goals, tools, options). Out: a checked plan, a `Run` to watch, or its result.
-Open ``running.py`` first: `start` and `run`. ``engine.py`` puts a run together; ``resuming.py`` and ``retrying.py`` do
-so from a record, whose tools ``tool_contracts.py`` compares with those of now; the options of a run are listed in
-``dagrun/kernel/runtime/run_options.py``.
+Open ``running.py`` first: `start` and `run`. ``engine.py`` puts a run together; ``record_opening.py`` and
+``retrying.py`` do so from a record, whose tools ``tool_contracts.py`` compares with those of now; the options of a run
+are listed in ``dagrun/kernel/runtime/run_options.py``.
 
 This package runs no step and decides nothing: it checks what the host passes, and hands it to
 ``dagrun.kernel.runtime``. `replay` is in ``replaying.py`` alone, as runs do not need it. Modules have names in "-ing"

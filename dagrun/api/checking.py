@@ -11,7 +11,7 @@ from threading import Lock
 from types import ModuleType
 from typing import Any, Final, TypeAlias
 
-from dagrun.errors import ContractError, PlanRefused, Problem
+from dagrun.errors import ContractError, PlanRefused, Problem, shorten
 from dagrun.features.python_plans.planned_values import PlannedValue
 from dagrun.kernel.checks.check_context import context_of
 from dagrun.kernel.checks.check_objects import check_deps
@@ -26,9 +26,8 @@ from dagrun.kernel.model.plan import Plan
 from dagrun.kernel.model.planner import must_be_planner
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.redaction.redactor import Hook
-from dagrun.kernel.model.secrets.secret import NO_SECRETS, Secrets, secrets_from
-from dagrun.kernel.model.tool import Tool
-from dagrun.kernel.model.toolbox import AnyTool, Toolbox, Tools
+from dagrun.kernel.model.secrets import NO_SECRETS, Secrets, secrets_from
+from dagrun.kernel.model.tool import COMPOSE, AnyTool, Tool, Toolbox, Tools, make_tool
 from dagrun.kernel.runtime.run_options import AnySecrets, Inputs, RunOptions
 from dagrun.plans.read_plan import read_plan
 
@@ -291,8 +290,6 @@ def first_plan(
     if missing := checked.secrets.missing:
         raise ContractError(f"the plan was checked with the secrets {', '.join(missing)}: secrets={{…}}")
     if options["compose"] is not None:
-        from dagrun.api.composing import with_compose
-
         checked = replace(checked, toolbox=with_compose(checked.toolbox, options["compose"]))
     if redacts_nothing(checked.policy, is_hooked=checked.redact is not None):  # there was no plan to check yet
         raise PlanRefused((Problem("DR216", REDACT_RECORDS),))
@@ -397,3 +394,38 @@ def steps_to_check(plan: AnyPlan | None) -> int:
                 return 0  # reading it will tell the error
         case _:
             return 0
+
+
+def with_compose(toolbox: Toolbox, compose: Any) -> Toolbox:
+    """Return *toolbox* with the tool that composes the answer.
+
+    Args:
+        toolbox: The tools of the run.
+        compose: A tool or a function with an argument ``results``, and perhaps ``goal``; or a language model.
+
+    Raises:
+        ContractError: It is neither, or has an effect.
+    """
+    if COMPOSE in toolbox:
+        return toolbox
+    tool = _tool_of(compose)
+    return Toolbox(toolbox, tool, allow={*toolbox.allowed, tool.name})
+
+
+def _tool_of(compose: Any) -> AnyTool:
+    if callable(getattr(compose, "stream", None)) and not isinstance(compose, type):
+        from dagrun.model_tools.llm_tool import composing_tool  # here: few runs have a model of their own
+
+        return composing_tool(compose)
+    if not isinstance(compose, Tool) and not callable(compose):
+        shown = shorten(repr(compose), 100)
+        raise ContractError(f"compose is a tool, a function, or a model such as OpenAIModel('gpt-5'); got {shown}")
+    try:
+        made = compose if isinstance(compose, Tool) else make_tool(compose, name=COMPOSE, effect="read")
+    except ContractError as error:
+        raise ContractError(f"compose: {error}") from error
+    if not made.effect.is_free or made.needs_approval:
+        raise ContractError(f"compose={made.name}: what composes an answer only reads; it is {made.effect}")
+    if "results" not in made.arguments.names:
+        raise ContractError(f"compose={made.name}: it needs an argument results, which gets what the plan answers")
+    return replace(made, name=COMPOSE)

@@ -17,19 +17,19 @@ from anyio.abc import TaskGroup
 
 from dagrun.api import preloading
 from dagrun.api.checking import AnyPlan, CheckedPlans, check, first_plan, steps_to_check, with_executors
-from dagrun.api.features import MAX_CACHE_BYTES, EngineFeatures
-from dagrun.api.learned_durations import LearnedDurations
 from dagrun.api.options import ResumeOptions, RetryOptions, lists_options, run_options
 from dagrun.api.record_opening import (
     Descent,
     held_run_log,
     new_run_log,
     open_record,
+    opened_for_resume,
     opening_of,
     sealer_of,
     traceparent_of,
     with_traceparent,
 )
+from dagrun.api.shared_by_runs import MAX_CACHE_BYTES, EngineFeatures, LearnedDurations
 from dagrun.errors import ContractError, PlanRefused, ValueRefused, ValueTooLarge
 from dagrun.executors.executors import Executors
 from dagrun.kernel.checks.checked_plan import CheckedPlan
@@ -199,8 +199,6 @@ class Engine:
 
     @asynccontextmanager
     async def _resume(self, run_id: str, options: ResumeOptions, held: RunLog | None) -> AsyncIterator[Run]:
-        from dagrun.api.resuming import opened_for_resume
-
         self._must_be_open()
         named = self._executors.named(options.get("executors"))
         options = self._with_deps(options)

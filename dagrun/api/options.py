@@ -6,16 +6,19 @@ import inspect
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
 
 from dagrun.errors import ContractError, hint
-from dagrun.kernel.runtime.run_options import HostOptions, Inputs, NewRunOptions, RunOptions, with_defaults
+from dagrun.kernel.runtime.run_options import HostOptions, Inputs, NewRunOptions, RunOptions
 
 if TYPE_CHECKING:
     from dagrun.kernel.decide.durations import Durations
     from dagrun.kernel.model.journal import Journal
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+# The default of every other option is `None`.
+_OF_A_RUN: Final = dict.fromkeys(RunOptions.__annotations__) | {"critics": (), "attended": False, "show": False}
 
 
 class SoloOptions(RunOptions, total=False):
@@ -120,6 +123,11 @@ def run_options(given: Mapping[str, Any]) -> RunOptions:
     return options
 
 
+def with_defaults(options: Mapping[str, Any]) -> RunOptions:
+    """Return *options* with the defaults of the options of a run that are not in it."""
+    return cast("RunOptions", {**_OF_A_RUN, **options})
+
+
 def must_make_sense(options: RunOptions) -> None:
     """Refuse options of a new run that contradict each other, or have values that cannot be used.
 
@@ -162,7 +170,7 @@ def lists_options(kind: type) -> Callable[[F], F]:
     return decorate
 
 
-_DEFAULTS = {**with_defaults({}), "allow_differences": False, "steal": False, "pool": "default", "priority": 0}
+_DEFAULTS: Final = {**_OF_A_RUN, "allow_differences": False, "steal": False, "pool": "default", "priority": 0}
 
 
 def _parameter(name: str, kind: type) -> inspect.Parameter:

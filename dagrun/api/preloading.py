@@ -18,8 +18,9 @@ from threading import Lock
 from typing import Final
 
 _ROOT: Final = Path(__file__).parents[1]
-_PACKAGES: Final = ("kernel", "codec", "features", "plans", "journal", "executors", "model_tools", "api")
-_OTHERS: Final = ("networkx", "anyio._backends._asyncio", "anyio.streams.memory")  # what they import in functions
+_PACKAGES: Final = ("kernel", "features", "plans", "journal", "executors", "model_tools", "api")
+# What they import in functions.
+_OTHERS: Final = ("dagrun.codec", "networkx", "anyio._backends._asyncio", "anyio.streams.memory")
 _EXTRAS: Final = ("dagrun.executors.ray", "dagrun.journal.postgres")  # loaded by whoever names what they are for
 
 OWN_LOOP: Final[ContextVar[bool]] = ContextVar("dagrun own loop", default=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagrun.api.tool_contracts import check_recorded_plan, recorded_toolbox
-from dagrun.codec.event_codec import events_of
+from dagrun.codec import events_of
 from dagrun.errors import JournalDamaged, listing
 from dagrun.features.redacted_records.sealing import Sealer
 from dagrun.kernel.graph.live_graph import LiveGraph, build

@@ -11,7 +11,7 @@ from typing import Any, Final
 import anyio
 from pydantic import ValidationError
 
-from dagrun.api.options import RetryOptions, must_fit, must_make_sense
+from dagrun.api.options import RetryOptions, must_fit, must_make_sense, with_defaults
 from dagrun.api.record_opening import Descent, last_opening, present_of, sealer_of, traceparent_of, whole_events
 from dagrun.api.replaying import Replayed, replayed
 from dagrun.errors import CannotResume, JournalFailed
@@ -29,12 +29,12 @@ from dagrun.kernel.model.executor import Executor
 from dagrun.kernel.model.outcome import State, Status
 from dagrun.kernel.model.patch import Add, Replace, Rewire
 from dagrun.kernel.model.policy import Policy
-from dagrun.kernel.model.secrets.secret import secrets_from
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.secrets import secrets_from
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import Artifact, Stored, Unavailable, decode
 from dagrun.kernel.runtime.artifacts import ArtifactFolder
 from dagrun.kernel.runtime.record.record import TAKEN_OVER, Record
-from dagrun.kernel.runtime.run_options import RunOptions, with_defaults
+from dagrun.kernel.runtime.run_options import RunOptions
 
 
 def files_named(value: Stored) -> frozenset[str]:

@@ -25,10 +25,9 @@ from dagrun.kernel.model.effect import Effect
 from dagrun.kernel.model.event import Opening
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.redaction.redactor import Hook
-from dagrun.kernel.model.secrets.secret import Secrets
+from dagrun.kernel.model.secrets import Secrets
 from dagrun.kernel.model.signature import Arguments, Output, explain
-from dagrun.kernel.model.tool import ON_RECORD, ExecutorName, Tool
-from dagrun.kernel.model.toolbox import AnyTool, Toolbox
+from dagrun.kernel.model.tool import ON_RECORD, AnyTool, ExecutorName, Tool, Toolbox
 from dagrun.kernel.model.value import Stored, decode, encode_plain
 
 

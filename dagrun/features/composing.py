@@ -19,7 +19,7 @@ from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model.outcome import State, Status
 from dagrun.kernel.model.patch import Add, Patch
 from dagrun.kernel.model.plan import Step
-from dagrun.kernel.model.toolbox import COMPOSE
+from dagrun.kernel.model.tool import COMPOSE
 from dagrun.kernel.model.usage import RUN_METER, Charge
 from dagrun.kernel.runtime.metering import RunMeter
 from dagrun.kernel.runtime.run_features import AnswerPiece

@@ -110,6 +110,6 @@ class Readable(ABC):
             RunNotFound: There is no run of this name, or it was killed before its first record.
             JournalDamaged: The records were changed or damaged.
         """
-        from dagrun.codec.event_codec import events_of  # here: to list runs, no record is decoded
+        from dagrun.codec import events_of  # here: to list runs, no record is decoded
 
         return events_of(run_id, await self.read(run_id))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from dagrun.codec.event_codec import decode_event
+from dagrun.codec import decode_event
 from dagrun.errors import short_repr, shorten
 from dagrun.kernel.model.event import RunEnded, RunSuspended
 from dagrun.kernel.model.journal import RunLog

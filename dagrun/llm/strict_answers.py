@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dagrun.kernel.model.contracts.schema_types import types_of
 from dagrun.kernel.model.signature import Arguments
-from dagrun.kernel.model.toolbox import AnyTool, Toolbox
+from dagrun.kernel.model.tool import AnyTool, Toolbox
 from dagrun.llm.strict_schemas import OTHERS
 
 Schema = Mapping[str, Any]

@@ -24,8 +24,8 @@ from dagrun.kernel.model.contracts.spilling import spill
 from dagrun.kernel.model.executor import StillRunning, ToolCall
 from dagrun.kernel.model.outcome import Failure
 from dagrun.kernel.model.signature import explain
+from dagrun.kernel.model.tool import AnyTool, Toolbox
 from dagrun.kernel.model.tool_context import ToolContext
-from dagrun.kernel.model.toolbox import AnyTool, Toolbox
 from dagrun.kernel.model.value import Stored, decode, encode
 from dagrun.llm.language_model import block
 from dagrun.model_tools.llm_tool import ContractMeter

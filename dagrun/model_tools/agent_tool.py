@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, create_model
 from dagrun.errors import AgentStopped, ContractError, ModelError, OverCeiling, ToolError, shorten
 from dagrun.kernel.model.effect import Effect
 from dagrun.kernel.model.outcome import Failure
-from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.tool import AnyTool, Toolbox, make_tool
 from dagrun.kernel.model.tool_context import ToolContext
-from dagrun.kernel.model.toolbox import AnyTool, Toolbox
 from dagrun.kernel.model.usage import METER, Meter
 from dagrun.llm.language_model import (
     DATA_RULE,

@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from dagrun.errors import ContractError, ModelError, OverCeiling, ToolError, shorten
 from dagrun.kernel.model.effect import Effect
-from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.model.tool import COMPOSE, AnyTool, make_tool
 from dagrun.kernel.model.tool_context import ToolContext
-from dagrun.kernel.model.toolbox import COMPOSE, AnyTool
 from dagrun.kernel.model.usage import METER, RUN_METER, Charge
 from dagrun.llm.language_model import (
     DATA_RULE,

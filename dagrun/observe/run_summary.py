@@ -485,7 +485,7 @@ def count_record(run_id: str, lines: Sequence[Line]) -> RecordCount:
     try:
         return _counted(run_id, map(_plain_event, lines))
     except _UNREADABLE:
-        from dagrun.codec.event_codec import events_of
+        from dagrun.codec import events_of
         from dagrun.features.redacted_records.records import shown_events
 
         return count_events(run_id, shown_events(events_of(run_id, lines)))
@@ -505,7 +505,7 @@ def _plain_event(line: Line) -> Json:
 
 def count_events(run_id: str, events: Iterable[Event]) -> RecordCount:
     """Count the events of a record; see `summary_of`."""
-    from dagrun.codec.event_codec import encode_event
+    from dagrun.codec import encode_event
 
     seq = 0
 

@@ -17,7 +17,7 @@ from dagrun.errors import CannotPlan, ContractError, ModelError, PlanRefused, Pr
 from dagrun.kernel.model.plan import Step
 from dagrun.kernel.model.planner import Brief
 from dagrun.kernel.model.policy import PlanLimits
-from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.model.tool import Toolbox
 from dagrun.llm.language_model import AnswerStream, LanguageModel, Reply, Request
 
 # Characters of a refused answer that the model gets back. Of a longer answer, it gets back only the problems.

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dagrun.errors import ContractError, ModelError
 from dagrun.kernel.model.planner import Brief
-from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.model.tool import Toolbox
 from dagrun.kernel.model.usage import note_prompt
 from dagrun.llm.language_model import (
     DATA_RULE,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dagrun.kernel.model.contracts.objects import OBJECT_TYPE
-from dagrun.kernel.model.secrets.secret import KEY
+from dagrun.kernel.model.secrets import KEY
 
 Schema = Mapping[str, Any]
 

@@ -39,7 +39,7 @@ from dagrun.kernel.model.contracts.schema_types import types_of
 from dagrun.kernel.model.policy import PlanLimits
 from dagrun.kernel.model.reference import quote_template
 from dagrun.kernel.model.signature import Arguments
-from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.model.tool import Toolbox
 from dagrun.plans.json_reader import MAX_READ_DEPTH, BadNumber, make_float, make_int, syntax_problem
 
 MAX_LINE: Final = 65_536  # characters

@@ -13,10 +13,9 @@ from typing import Final
 from dagrun.errors import shorten
 from dagrun.kernel.checks.findings import Findings
 from dagrun.kernel.checks.plain_json import compile_value
-from dagrun.kernel.model.condition import Condition
 from dagrun.kernel.model.outcome import State
 from dagrun.kernel.model.plan import Plan, Step
-from dagrun.kernel.model.reference import BadReference
+from dagrun.kernel.model.reference import BadReference, Condition
 from dagrun.kernel.model.value import MAX_DEPTH
 
 MAX_LABEL: Final = 60

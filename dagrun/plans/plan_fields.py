@@ -9,9 +9,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dagrun.errors import Problem, hint, shorten
-from dagrun.kernel.model.condition import Condition
 from dagrun.kernel.model.plan import Plan, RetryRule, Step
-from dagrun.kernel.model.reference import path_text
+from dagrun.kernel.model.reference import Condition, path_text
 from dagrun.kernel.model.value import Path, describe
 
 EXPECTED: Final[Mapping[str, str]] = {

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dagrun.errors import Problem
 from dagrun.kernel.model.signature import Arguments
-from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.model.tool import Toolbox
 from dagrun.llm.strict_answers import restore_plan
 from dagrun.plans.plan_fields import missing_field, unknown_fields, wrong_type
 

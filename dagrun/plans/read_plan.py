@@ -11,7 +11,7 @@ from dagrun.errors import CannotPlan, PlanRefused, Problem, shorten
 from dagrun.kernel.checks.findings import PLAN_OUTPUT, WHOLE_PLAN
 from dagrun.kernel.model.plan import Plan
 from dagrun.kernel.model.policy import PlanLimits
-from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.model.tool import Toolbox
 from dagrun.plans.json_reader import MAX_READ_DEPTH, parse_json, take_out_marks
 from dagrun.plans.plan_fields import validate_plan, wrong_type
 from dagrun.plans.plan_forms import in_our_form

@@ -21,9 +21,9 @@ import anyio
 import anyio.to_thread
 from starlette.responses import JSONResponse, Response
 
-from dagrun.api.learned_durations import LearnedDurations
 from dagrun.api.replaying import replayed
-from dagrun.codec.event_codec import events_of
+from dagrun.api.shared_by_runs import LearnedDurations
+from dagrun.codec import events_of
 from dagrun.errors import JournalDamaged, JournalError, JournalFailed, RunNotFound, shorten
 from dagrun.features.redacted_records.records import shown_events
 from dagrun.journal.queue import QueuedRun, Queues, QueueStatus, RunQueue

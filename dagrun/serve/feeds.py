@@ -25,7 +25,7 @@ import anyio.to_thread
 from pydantic_core import to_json
 
 from dagrun.api.replaying import replayed
-from dagrun.codec.event_codec import decode_event, events_of
+from dagrun.codec import decode_event, events_of
 from dagrun.errors import JournalError, RunNotFound
 from dagrun.events import Event, RunEnded, RunResumed, RunStarted, RunSuspended
 from dagrun.features.redacted_records.records import as_shown, redactor_of

@@ -21,11 +21,10 @@ from pydantic import ValidationError
 
 from dagrun.errors import ContractError, ToolError, shorten
 from dagrun.kernel.model.effect import Effect
-from dagrun.kernel.model.secrets.secret import AnySecret, Secrets, secrets_from
+from dagrun.kernel.model.secrets import AnySecret, Secrets, secrets_from
 from dagrun.kernel.model.signature import explain
-from dagrun.kernel.model.tool import SaidBy, ToolOrigin
+from dagrun.kernel.model.tool import AnyTool, SaidBy, Toolbox, ToolOrigin
 from dagrun.kernel.model.tool_context import ToolContext
-from dagrun.kernel.model.toolbox import AnyTool, Toolbox
 from dagrun.sources.mcp_config import ServerConfig, ServerRules, read_config
 from dagrun.sources.mcp_connection import Call, Connection, is_closed, mcp_library
 from dagrun.sources.mcp_pins import LockFile, Offer, definition_of, pin_of, read_lock

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dagrun.errors import ContractError, shorten
 from dagrun.kernel.model.effect import Effect
-from dagrun.kernel.model.secrets.secret import NO_SECRETS, Secrets
+from dagrun.kernel.model.secrets import NO_SECRETS, Secrets
 from dagrun.kernel.model.signature import explain
 
 # Plain, or in the ways of Cursor and VS Code: ``${env:NAME}``, ``${input:name}``, ``${workspaceFolder}``.

@@ -15,9 +15,9 @@ import anyio
 
 from dagrun.api.checking import AnyPlan, CheckedPlans, first_plan, toolbox_of
 from dagrun.api.engine import stored_inputs
-from dagrun.api.options import SubmitOptions, lists_options, must_fit, must_make_sense
+from dagrun.api.options import SubmitOptions, lists_options, must_fit, must_make_sense, with_defaults
 from dagrun.api.record_opening import Descent, held_run_log, opening_of, record_writer, sealer_of
-from dagrun.codec.event_codec import decode_event, encode_event, events_of
+from dagrun.codec import decode_event, encode_event, events_of
 from dagrun.errors import AnswerRefused, ContractError, RunHeld, RunNotFound
 from dagrun.features.redacted_records.records import as_shown, redactor_of
 from dagrun.journal.following import RecordFollower
@@ -38,9 +38,9 @@ from dagrun.kernel.model.journal import Held, Journal, SupportsVersions
 from dagrun.kernel.model.outcome import Status
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.question import Answer, AnswerMessage, ControlMessage, standing
-from dagrun.kernel.model.secrets.secret import NO_SECRETS, secrets_from
+from dagrun.kernel.model.secrets import NO_SECRETS, secrets_from
 from dagrun.kernel.model.value import to_json
-from dagrun.kernel.runtime.run_options import RunOptions, with_defaults
+from dagrun.kernel.runtime.run_options import RunOptions
 
 _OF_A_RUN: Final = frozenset(RunOptions.__annotations__)
 
@@ -285,7 +285,7 @@ def _checked(plan: AnyPlan | None, options: RunOptions) -> CheckedPlan:
     secrets = secrets_from(options["secrets"]) if options["secrets"] else NO_SECRETS
     toolbox = toolbox_of(options["tools"])
     if options["compose"] is not None:
-        from dagrun.api.composing import with_compose
+        from dagrun.api.checking import with_compose
 
         toolbox = with_compose(toolbox, options["compose"])
     return empty_plan(options["goal"], toolbox, options["policy"] or Policy(), executors, secrets)

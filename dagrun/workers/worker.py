@@ -12,7 +12,7 @@ import anyio
 from dagrun.api.engine import Engine
 from dagrun.api.options import ResumeOptions, must_fit
 from dagrun.api.record_opening import held_run_log, last_opening
-from dagrun.codec.event_codec import events_of
+from dagrun.codec import events_of
 from dagrun.errors import CannotResume, ContractError, JournalFailed, OwnerLost, short_repr, shorten
 from dagrun.journal.queue import ClaimedRunLog, QueueStatus, Wanted, standing_after
 from dagrun.kernel.model.outcome import Status

@@ -11,7 +11,7 @@ import pytest
 
 import dagrun
 from dagrun import Plan, State, Status, Step
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 
 pytestmark = pytest.mark.asyncio
 

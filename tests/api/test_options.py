@@ -11,9 +11,9 @@ import pytest
 
 import dagrun
 from dagrun.api import RunOptions
-from dagrun.api.options import ResumeOptions, RetryOptions, SoloOptions
+from dagrun.api.options import ResumeOptions, RetryOptions, SoloOptions, with_defaults
 from dagrun.errors import ContractError
-from dagrun.kernel.runtime.run_options import DraftOptions, with_defaults
+from dagrun.kernel.runtime.run_options import DraftOptions
 
 pytestmark = pytest.mark.anyio
 

@@ -38,7 +38,7 @@ from dagrun.api.tool_contracts import (
     recorded_tool,
     recorded_toolbox,
 )
-from dagrun.codec.event_codec import decode_event, encode_event
+from dagrun.codec import decode_event, encode_event
 from dagrun.errors import CannotResume, ContractError, RecordRefused
 from dagrun.events import RunStarted
 from dagrun.kernel.checks.check_plan import find_problems
@@ -46,8 +46,7 @@ from dagrun.kernel.checks.checked_plan import CheckedStep
 from dagrun.kernel.checks.waves import in_waves
 from dagrun.kernel.graph.patches.check_patch import Splicer
 from dagrun.kernel.model.event import Opening
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from dagrun.kernel.model.value import store_text
 from folders import DATA
 from played import Played

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from checking import TOOLBOX, find
 from dagrun import ApprovalRule, Policy, QuestionRule, Toolbox, tool
 from dagrun.advice.open_questions import QUESTIONS, open_questions, question_problems, question_text
-from dagrun.codec.type_codecs import codec_of
+from dagrun.codec import codec_of
 
 LOAD = {"id": "load", "tool": "load", "args": {"path": "a.csv"}}
 SEND = {"id": "send", "tool": "send", "args": {"to": "x"}}

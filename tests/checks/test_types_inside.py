@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 import dagrun
 from dagrun import Plan, PlanRefused, Step
 from dagrun.kernel.model.contracts.schema_types import clash
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 
 
 class Text(BaseModel):

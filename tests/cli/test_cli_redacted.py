@@ -10,7 +10,7 @@ import pytest
 
 import dagrun
 from command_line import Shell, shell
-from dagrun.kernel.model.secrets.patterns import Personal
+from dagrun.kernel.model.secrets import Personal
 
 MAIL, CARD, IBAN, PHONE = "ann.canary@example.com", "4111 1111 1111 1111", "DE89370400440532013000", "+49 170 1234567"
 ALL = f"{MAIL} {CARD} {IBAN} {PHONE}"

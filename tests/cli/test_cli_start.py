@@ -17,7 +17,7 @@ from dagrun.cli.command_table import COMMANDS, LazyGroup, cli
 from dagrun.cli.main import main
 from dagrun.cli.option_table import OPTIONS
 from dagrun.cli.setup.setting_fields import Api, Dialect, Level, Mode, Structure
-from dagrun.kernel.model.secrets.patterns import Personal
+from dagrun.kernel.model.secrets import Personal
 from dagrun.observe.report.report import FORMS
 from dagrun.planners.prompts import Kind
 

@@ -12,7 +12,7 @@ import pytest
 import dagrun
 from dagrun import Drop, Engine, MemoryJournal, Patch, Plan, Policy, RunResult, State, Status, ToolContext, ToolError
 from dagrun.api.replaying import replayed
-from dagrun.codec.event_codec import decode_event
+from dagrun.codec import decode_event
 from dagrun.events import AttemptEnded, RunEnded
 from dagrun.journal.memory import _KeptRun
 from dagrun.kernel.graph.fold import state_hash

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from broken_ledgers import BROKEN
 from dagrun import Budget, PlanningRule, Policy
 from dagrun.kernel.graph.ledger import Ledger
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from ledgers import STORIES, Happening, add, ask, chance, look, play, search, taken, think
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import dagrun
 from dagrun import Event, MemoryJournal, Plan, PlanningRule, Policy, Replace, Run, Step, ToolContext
-from dagrun.codec.event_codec import decode_event
+from dagrun.codec import decode_event
 from dagrun.events import AttemptEnded, RunStarted
 from dagrun.kernel.graph.fold import state_hash
 from dagrun.kernel.model.tool import make_tool

@@ -10,7 +10,7 @@ import pytest
 
 import dagrun
 from dagrun import Plan, PostgresJournal, SQLiteJournal, Status, Step
-from dagrun.codec.event_codec import decode_event
+from dagrun.codec import decode_event
 from dagrun.errors import OwnerLost
 from dagrun.events import AttemptStarted
 from dagrun.journal.run_log import BufferedRunLog

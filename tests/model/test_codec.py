@@ -32,8 +32,7 @@ from dagrun import (
     Unavailable,
     Verdict,
 )
-from dagrun.codec.event_codec import RECORDED, decode_event, encode_event
-from dagrun.codec.type_codecs import Fields
+from dagrun.codec import RECORDED, Fields, decode_event, encode_event
 from dagrun.errors import ContractError, RecordRefused, UnknownFormat, ValueRefused
 from dagrun.events import AttemptEnded, AttemptStarted, ModelCharged, RunStarted, Spliced, StepExpanded, StepSettled
 from dagrun.kernel.model import event as events
@@ -465,7 +464,7 @@ def test_the_fixture_is_what_was_released() -> None:
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
 def test_a_record_is_the_same_in_every_process(seed: str) -> None:
     """The hash of a record is part of the chain, so its text must not depend on the order of a set."""
-    program = "import sys; from dagrun.codec.event_codec import encode_event; from records import EXAMPLES\n"
+    program = "import sys; from dagrun.codec import encode_event; from records import EXAMPLES\n"
     program += "sys.stdout.buffer.write(b''.join(encode_event(event) + b'\\n' for event in EXAMPLES))"
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": python_path()}
 

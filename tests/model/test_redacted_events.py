@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 
 from dagrun import Add, Condition, Consequence, Event, Plan, Policy, Replace, Rewire, State, Status, Step, Unavailable
-from dagrun.codec.event_codec import RECORDED, Marks, decode_event, encode_event, marks_of, with_marks
+from dagrun.codec import RECORDED, Marks, decode_event, encode_event, marks_of, with_marks
 from dagrun.events import AttemptEnded, StepExpanded
 from dagrun.features.redacted_records.records import KEPT_OUT, as_recorded, as_shown
 from dagrun.kernel.model import event as events

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 import dagrun
 from dagrun import Brief, Event, OpenAIModel, Plan, Policy, Question, Secrets, State, Step, Unavailable, llm_tool
 from dagrun.cli.terminal.event_lines import as_dict
-from dagrun.codec.event_codec import decode_event, encode_event
+from dagrun.codec import decode_event, encode_event
 from dagrun.errors import shorten
 from dagrun.events import AttemptEnded, Progress
 from dagrun.features.redacted_records.records import redacted_record, without_secret_values
-from dagrun.kernel.model.redaction.logs import RedactingLogger
-from dagrun.kernel.model.redaction.redactor import UNSHOWN, Redactor
+from dagrun.kernel.model.redaction.redactor import UNSHOWN, RedactingLogger, Redactor
 from dagrun.testing import FakeModelServer
 from leaky_tools import FORMS, TOOLS, VALUE, WAYS, traces_in
 

@@ -8,9 +8,9 @@ import pytest
 
 import dagrun
 from dagrun import Event, Plan, Policy, Step
-from dagrun.codec.event_codec import encode_event
+from dagrun.codec import encode_event
 from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR, HIDDEN
-from dagrun.kernel.model.secrets.patterns import Personal, is_secret_name, without_personal, without_tokens
+from dagrun.kernel.model.secrets import Personal, is_secret_name, without_personal, without_tokens
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from dagrun import Add, Patch, Plan, Secret, Secrets, Step, Toolbox, agent_tool,
 from dagrun.errors import ContractError, SpliceRefused
 from dagrun.kernel.checks.check_plan import find_problems
 from dagrun.kernel.decide.briefs import with_secret_names
-from dagrun.kernel.model.secrets.secret import MIN_LENGTH, AnySecret
+from dagrun.kernel.model.secrets import MIN_LENGTH, AnySecret
 from dagrun.kernel.model.tool import make_tool
 from dagrun.planners.answers.plan_schemas import toolset_schema
 from scripted_model import ScriptedModel

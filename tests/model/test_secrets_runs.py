@@ -11,7 +11,7 @@ from pydantic import SecretStr
 import dagrun
 from dagrun import Brief, Plan, PlanRefused, Policy, Secrets, Step, ToolContext, tool
 from dagrun.errors import ContractError
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from process_tools import gives_a_secret, raises_a_secret, reports_a_secret
 from test_secrets import HANDLE, SECRETS, TOOLS, VALUE, call
 

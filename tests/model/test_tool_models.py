@@ -26,8 +26,7 @@ import dagrun
 from dagrun import Plan, Step
 from dagrun.errors import ContractError
 from dagrun.kernel.model.contracts.schema_types import look_up
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from dagrun.kernel.model.value import decode
 
 pytestmark = pytest.mark.anyio

@@ -13,8 +13,7 @@ from agents import answer, call, failure_of, run
 from dagrun import Plan, State, Step, Toolbox, ToolError, agent_tool
 from dagrun.errors import ContractError, ModelError
 from dagrun.events import Progress
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from dagrun.model_tools.agent_tool import Turns
 from places import unplaced
 from scripted_model import Said, ScriptedModel

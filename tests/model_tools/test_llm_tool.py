@@ -15,8 +15,7 @@ from dagrun.errors import ContractError, ModelError, OverCeiling
 from dagrun.extend import Message, Request, Usage
 from dagrun.kernel.decide.classify import classify
 from dagrun.kernel.model.outcome import ErrorKind
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from dagrun.kernel.model.usage import METER
 from dagrun.llm.structured_answers import told
 from scripted_model import Said, ScriptedModel

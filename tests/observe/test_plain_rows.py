@@ -18,7 +18,7 @@ from crash_process import RUN, Process
 from crash_world import World
 from dagrun import Event, Patch, Plan, Policy, PoolLimits, Rewire, Step, ToolContext, tool
 from dagrun.api.replaying import replayed
-from dagrun.codec.event_codec import decode_event
+from dagrun.codec import decode_event
 from dagrun.kernel.graph.fold import fold
 from dagrun.observe.view import steps
 from dagrun.observe.view.live_view import LiveView

@@ -15,7 +15,7 @@ from crash_cases import make_case
 from crash_process import RUN, Process
 from crash_world import World
 from dagrun import Step
-from dagrun.codec.event_codec import RECORDED
+from dagrun.codec import RECORDED
 from dagrun.errors import JournalDamaged
 from dagrun.kernel.model.outcome import SETTLED as SETTLED_STATES
 from dagrun.observe import run_summary

@@ -30,8 +30,7 @@ from dagrun import (
     ToolContext,
     Verdict,
 )
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from hedge_tools import known
 from small_tools import ONCE, near, states
 

@@ -15,8 +15,7 @@ import pytest
 
 import dagrun
 from dagrun import Engine, HedgeRule, Plan, Policy, RetryRule, Status, Step
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from hedge_tools import known
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.costly]

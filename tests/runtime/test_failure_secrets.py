@@ -14,7 +14,7 @@ import pytest
 import dagrun
 from dagrun import Event, MemoryJournal, ModelPlanner, Plan, Policy, RubricCritic, RunFailed, Step, ToolError, Verdict
 from dagrun.cli.terminal.event_lines import as_dict
-from dagrun.codec.event_codec import encode_event
+from dagrun.codec import encode_event
 from dagrun.errors import ModelError
 from dagrun.kernel.model.redaction.redactor import Redactor
 from dagrun.observe.narrative import answers, chronicle

@@ -15,7 +15,7 @@ import pytest
 
 import dagrun
 from dagrun import MemoryJournal, Plan, Policy, RetryRule, RunFailed, State, Step, ToolError, Verdict
-from dagrun.codec.event_codec import decode_event, encode_event
+from dagrun.codec import decode_event, encode_event
 from dagrun.errors import FailureCause
 from dagrun.events import AttemptEnded
 from dagrun.kernel.model.outcome import Decision, ErrorKind, Failure, Outcome, Recovery

@@ -29,7 +29,7 @@ from dagrun import (
     ToolContext,
     ToolError,
 )
-from dagrun.codec.event_codec import decode_event
+from dagrun.codec import decode_event
 from dagrun.errors import CannotResume, RunExists, RunHeld, RunNotFound
 from dagrun.events import RunEnded, RunReopened, RunResumed, RunSuspended
 from dagrun.extend import Journal, RunLog

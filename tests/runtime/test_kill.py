@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from dagrun import SQLiteJournal, replay
-from dagrun.codec.event_codec import events_of
+from dagrun.codec import events_of
 from dagrun.events import AttemptEnded, AttemptStarted, RunEnded, RunStarted
 from kill_child import RUN, Outside
 from kill_server import Server, serving

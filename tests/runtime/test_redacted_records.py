@@ -31,13 +31,13 @@ from dagrun import (
     ToolError,
     Unavailable,
 )
-from dagrun.codec.event_codec import marks_of
+from dagrun.codec import marks_of
 from dagrun.errors import CannotResume, WrongRecordKey
 from dagrun.events import QuestionAsked
 from dagrun.extend import Journal
 from dagrun.features.redacted_records import records
 from dagrun.features.redacted_records.records import as_recorded
-from dagrun.kernel.model.secrets.patterns import Personal
+from dagrun.kernel.model.secrets import Personal
 
 pytestmark = pytest.mark.anyio
 

@@ -23,7 +23,7 @@ from dagrun import (
     Step,
     ToolContext,
 )
-from dagrun.codec.event_codec import decode_event
+from dagrun.codec import decode_event
 from dagrun.errors import (
     CannotResume,
     ContractError,
@@ -38,8 +38,7 @@ from dagrun.errors import (
 from dagrun.events import AttemptStarted, RunEnded, RunResumed, RunStarted, RunSuspended, StepSettled
 from dagrun.journal.memory import MemoryRunLog
 from dagrun.kernel.model.event import Opening
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from judges import Judge
 from replans import Thinker, fails, instead, nap
 from small_tools import AT_ONCE, ONCE, near, scripted, states, toolset

@@ -16,7 +16,7 @@ from crash_world import World
 from crashing import crash_everywhere
 from dagrun import Plan, Policy, Step
 from dagrun.api.replaying import replayed
-from dagrun.codec.event_codec import decode_event
+from dagrun.codec import decode_event
 from dagrun.testing import run_virtual
 from resume_mutants import MUTANTS, RARE
 from simulation import replaced

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 import dagrun
 from dagrun import MemoryJournal, Plan, RunResult, SQLiteJournal, State, Status, Step, ToolContext, Unavailable
-from dagrun.codec.event_codec import decode_event
+from dagrun.codec import decode_event
 from dagrun.errors import CannotResume
 from dagrun.events import RunStarted, StepExpanded, StepSettled
 from dagrun.extend import Journal
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.testing import run_virtual
 from replans import Thinker, instead
 

@@ -28,7 +28,7 @@ from dagrun import (
     ToolContext,
     ToolError,
 )
-from dagrun.codec.event_codec import decode_event
+from dagrun.codec import decode_event
 from dagrun.errors import AnswerRefused, ContractError, QuestionNotFound
 from dagrun.events import (
     AttemptEnded,
@@ -41,8 +41,7 @@ from dagrun.events import (
     RunSuspended,
 )
 from dagrun.kernel.model.question import AnswerMessage
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from dagrun.testing import StandIn
 from judges import Judge
 from persons import Person, pay, settle, step

@@ -12,8 +12,7 @@ import process_tools
 from agents import answer, call
 from dagrun import Artifact, Plan, PlanRefused, Policy, Step, ToolContext, WorkerLimits, agent_tool
 from dagrun.errors import ValueRefused
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.anyio

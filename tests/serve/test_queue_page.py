@@ -11,7 +11,7 @@ import pytest
 
 import dagrun
 from dagrun import MemoryJournal, Plan, Status, Step, Worker
-from dagrun.codec.event_codec import encode_event
+from dagrun.codec import encode_event
 from dagrun.events import RunSuspended
 from dagrun.journal.queue import QueueStatus, Wanted
 from page_client import RUN, Client, page_of

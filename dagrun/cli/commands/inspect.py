@@ -99,7 +99,7 @@ def inspect(*, run: str, step: str | None, with_answers: bool, as_json: bool, **
 
 
 def _export(records: RunStore, run_id: str, data: Data, *, is_full: bool) -> None:
-    from dagrun.codec.event_codec import events_of
+    from dagrun.codec import events_of
     from dagrun.features.redacted_records.records import shown_lines
 
     lines = records.lines(run_id)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dagrun import CheckedPlan
     from dagrun.cli.jobs.page_server import PageServer
     from dagrun.cli.terminal.signals import Interrupts
-    from dagrun.kernel.model.toolbox import AnyTool
+    from dagrun.kernel.model.tool import AnyTool
     from dagrun.serve.mcp.plan_server import PlanServer
     from dagrun.sources.mcp_pins import Difference, LockFile, Offer
 

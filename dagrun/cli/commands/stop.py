@@ -92,7 +92,7 @@ class RunOrder:
         import anyio
 
         from dagrun.cli.terminal.ask_person import login
-        from dagrun.codec.event_codec import decode_event
+        from dagrun.codec import decode_event
         from dagrun.journal.following import RecordFollower
         from dagrun.kernel.model.question import ControlMessage
         from dagrun.workers.submitting import held_run
@@ -137,7 +137,7 @@ class RunOrder:
 
     async def _nobody(self) -> int:
         """Report that no process has the run; or its end, if it ended since its record was first read."""
-        from dagrun.codec.event_codec import decode_event
+        from dagrun.codec import decode_event
         from dagrun.journal.following import RecordFollower
         from dagrun.kernel.model.event import RunEnded
 

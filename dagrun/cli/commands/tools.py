@@ -17,7 +17,7 @@ from dagrun.errors import shorten
 if TYPE_CHECKING:
     from dagrun import Toolbox
     from dagrun.errors import Problem
-    from dagrun.kernel.model.toolbox import AnyTool
+    from dagrun.kernel.model.tool import AnyTool
 
 
 @command("tools")

@@ -33,7 +33,7 @@ from dagrun.extend import Journal
 from dagrun.kernel.model.event import QuestionAnswered, QuestionAsked, RunEnded, RunSuspended
 from dagrun.kernel.model.question import Approver
 from dagrun.kernel.model.redaction.redactor import Redactor
-from dagrun.kernel.model.secrets.secret import NO_SECRETS
+from dagrun.kernel.model.secrets import NO_SECRETS
 from dagrun.kernel.model.tracing import Traces
 
 if TYPE_CHECKING:

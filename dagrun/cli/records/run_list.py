@@ -153,7 +153,7 @@ def _read(held: Held, found: list[Line] | JournalError, *, verifies: bool) -> Li
 
 def _verify(run_id: str, lines: Sequence[Line]) -> None:
     from dagrun.api.replaying import replayed
-    from dagrun.codec.event_codec import events_of
+    from dagrun.codec import events_of
 
     replayed(run_id, events_of(run_id, lines))
 

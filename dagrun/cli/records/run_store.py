@@ -317,7 +317,7 @@ class RunStore:
             JournalDamaged: There is no good part, or it is damaged in another way.
         """
         from dagrun.api.replaying import replayed
-        from dagrun.codec.event_codec import events_of
+        from dagrun.codec import events_of
         from dagrun.features.redacted_records.records import shown_events
         from dagrun.journal.hash_chain import verify
 
@@ -334,7 +334,7 @@ class RunStore:
         unseal: Callable[[str], bytes] | None = None,
     ) -> Replayed:
         from dagrun.api.replaying import replayed
-        from dagrun.codec.event_codec import events_of
+        from dagrun.codec import events_of
 
         lines = self.lines(run_id)
         if not lines:

@@ -32,7 +32,7 @@ from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.setup.toml_files import check_fields, read_toml
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, hint, shorten
-from dagrun.kernel.model.secrets.secret import AnySecret
+from dagrun.kernel.model.secrets import AnySecret
 from dagrun.kernel.runtime.backend import loop_options
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from dagrun.cli.setup.settings import ANTHROPIC, PROVIDERS, Configuration, names
 from dagrun.cli.setup.tool_modules import look_in
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, hint, shorten
-from dagrun.kernel.model.toolbox import import_target
+from dagrun.kernel.model.tool import import_target
 
 if TYPE_CHECKING:
     from dagrun.extend import LanguageModel

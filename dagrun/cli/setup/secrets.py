@@ -15,7 +15,7 @@ from dagrun.cli.setup.settings import Configuration
 from dagrun.cli.terminal.text import SECRETS
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, shorten
-from dagrun.kernel.model.secrets.secret import MAX_LENGTH, AnySecret
+from dagrun.kernel.model.secrets import MAX_LENGTH, AnySecret
 
 RECORD_KEY: Final = "DAGRUN_RECORD_KEY"
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Check: TypeAlias = Callable[[Any], Iterator[tuple[str, str]]]
 
 # The form of a secret in settings. A path may be anything; but what follows "env:" must be the name of a variable, as a
-# user may write the value of the secret there by mistake. The name is as in `dagrun.kernel.model.secrets.secret`, which
+# user may write the value of the secret there by mistake. The name is as in `dagrun.kernel.model.secrets`, which
 # would load pydantic; a test compares them.
 NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_-]{0,63}"
 _SECRET: Final = re.compile(rf"{NAME_PATTERN}(=env:[A-Za-z_][A-Za-z0-9_]{{0,199}}|=file:.{{1,1000}})?", re.ASCII)

@@ -19,7 +19,7 @@ from dagrun.cli.setup.settings import Configuration, Limits
 from dagrun.cli.setup.toml_files import fault_lines
 from dagrun.cli.terminal.user_errors import BadInput
 from dagrun.errors import ContractError, hint, shorten
-from dagrun.kernel.model.toolbox import import_target
+from dagrun.kernel.model.tool import import_target
 
 _NO_TOOLS = (
     'name the tools that the plan may call: --tools MODULE, DAGRUN_TOOLS=MODULE,… or tools = ["MODULE"] in dagrun.toml;'

@@ -119,7 +119,7 @@ class _HiddenSecrets:
     def clean(self, text: str) -> str:
         """Return *text*, which a tool has printed or logged, without the secrets and whatever looks like one."""
         from dagrun.kernel.model.redaction.redactor import Redactor
-        from dagrun.kernel.model.secrets.secret import NO_SECRETS
+        from dagrun.kernel.model.secrets import NO_SECRETS
 
         return Redactor(self.secrets or NO_SECRETS).text(text)
 

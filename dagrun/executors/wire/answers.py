@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from dagrun.codec.type_codecs import codec_of
+from dagrun.codec import codec_of
 from dagrun.errors import shorten
 from dagrun.executors.wire import messages
 from dagrun.executors.wire.messages import MAX_FILES, MAX_TEXT, parts_of

@@ -25,7 +25,7 @@ from dagrun.kernel.model.contracts.imported_tools import (
 )
 from dagrun.kernel.model.executor import CallFailed, ToolCall
 from dagrun.kernel.model.outcome import ErrorKind, Failure
-from dagrun.kernel.model.secrets.secret import KEY
+from dagrun.kernel.model.secrets import KEY
 from dagrun.kernel.model.tool import Tool
 from dagrun.kernel.model.tool_context import ToolContext
 from dagrun.kernel.model.value import Artifact

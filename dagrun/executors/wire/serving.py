@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dagrun.codec.type_codecs import codec_of
+from dagrun.codec import codec_of
 from dagrun.errors import ContractError, ValueRefused, shorten
 from dagrun.executors.wire import messages
 from dagrun.executors.wire.messages import MAX_FILES, framed, parts_of
@@ -30,13 +30,11 @@ from dagrun.kernel.model.contracts.held_objects import HeldObjects, tokens_in
 from dagrun.kernel.model.contracts.imported_tools import contract_hash, found_tool
 from dagrun.kernel.model.executor import plain_result
 from dagrun.kernel.model.outcome import ErrorKind, Failure
-from dagrun.kernel.model.redaction.logs import RedactingLogger
-from dagrun.kernel.model.redaction.redactor import Redactor
-from dagrun.kernel.model.secrets.secret import KEY, NO_SECRETS, Secrets
+from dagrun.kernel.model.redaction.redactor import RedactingLogger, Redactor
+from dagrun.kernel.model.secrets import KEY, NO_SECRETS, Secrets
 from dagrun.kernel.model.signature import explain
-from dagrun.kernel.model.tool import Tool, make_tool
+from dagrun.kernel.model.tool import Tool, import_target, make_tool
 from dagrun.kernel.model.tool_context import ToolContext
-from dagrun.kernel.model.toolbox import import_target
 from dagrun.kernel.model.value import Artifact, to_json
 from dagrun.kernel.runtime.artifacts import ArtifactFolder
 from dagrun.kernel.runtime.frame_files import FramesInFiles, write_frame

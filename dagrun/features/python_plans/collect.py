@@ -12,9 +12,8 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from dagrun.errors import ContractError, shorten
 from dagrun.features.python_plans.planned_values import Comparison, PlannedStep, PlannedValue, marked_values
 from dagrun.features.python_plans.step_maker import ElementsMaker, StepMaker
-from dagrun.kernel.model.condition import Condition
 from dagrun.kernel.model.plan import Plan, PlanSource, Step
-from dagrun.kernel.model.reference import ID_PATTERN, RESERVED, Reference, quote_template
+from dagrun.kernel.model.reference import ID_PATTERN, RESERVED, Condition, Reference, quote_template
 from dagrun.kernel.model.value import numpy_fallback
 
 _MOST_OF_A_NAME: Final = 44  # characters, so that a number fits behind it

@@ -10,10 +10,9 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from dagrun.errors import ContractError, ValueRefused
-from dagrun.kernel.model.condition import Condition, Op
 from dagrun.kernel.model.contracts.schema_types import look_up
 from dagrun.kernel.model.plan import Planned
-from dagrun.kernel.model.reference import Reference, parse_path, path_text
+from dagrun.kernel.model.reference import Condition, Op, Reference, parse_path, path_text
 from dagrun.kernel.model.signature import typed_as
 from dagrun.kernel.model.value import Path, value_at
 

@@ -11,9 +11,8 @@ from typing_extensions import TypedDict
 
 from dagrun.errors import ContractError
 from dagrun.features.python_plans.planned_values import PlannedStep
-from dagrun.kernel.model.condition import Condition
 from dagrun.kernel.model.plan import OnFailure, RetryRule
-from dagrun.kernel.model.reference import escaped_key
+from dagrun.kernel.model.reference import Condition, escaped_key
 from dagrun.kernel.model.signature import Arguments, Output
 
 P = ParamSpec("P")

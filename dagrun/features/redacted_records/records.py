@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json
 
-from dagrun.codec.event_codec import Marks, encode_event, marks_of, with_marks
+from dagrun.codec import Marks, encode_event, marks_of, with_marks
 from dagrun.kernel.checks.checked_plan import CheckedPlan
 from dagrun.kernel.model import event as events
 from dagrun.kernel.model.event import AttemptEnded, Event, Opening, Reviewed, Spliced, StepSettled
@@ -35,8 +35,7 @@ from dagrun.kernel.model.question import Question
 from dagrun.kernel.model.redaction.event_json import NAMES, may_hold_names
 from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR, HIDDEN, Hook, Redactor, without_secrets
 from dagrun.kernel.model.reference import HOLE
-from dagrun.kernel.model.secrets.patterns import Personal, is_secret_name
-from dagrun.kernel.model.secrets.secret import KEY, NO_SECRETS, Secrets
+from dagrun.kernel.model.secrets import KEY, NO_SECRETS, Personal, Secrets, is_secret_name
 from dagrun.kernel.model.value import Stored, Unavailable, decode, encode_plain, to_json
 
 KEPT_OUT: Final = Unavailable("it holds personal data, which the policy keeps out of the record")
@@ -530,7 +529,7 @@ def redacted_record(event: Event, secrets: Secrets) -> bytes:
     A value of a step that holds a secret is left out of the record as a whole: `Unavailable` stands in its place.
 
     Raises:
-        ContractError: See `dagrun.codec.event_codec.encode`.
+        ContractError: See `dagrun.codec.encode_event`.
         ValueRefused: See there, too.
     """
     data = encode_event(event)

@@ -12,7 +12,7 @@ from dagrun.kernel.decide.classify import classify
 from dagrun.kernel.model.contracts.sharing import Batch
 from dagrun.kernel.model.executor import CallFailed, ToolCall
 from dagrun.kernel.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import encode, to_json
 from dagrun.kernel.runtime.deadlines import Timers
 from dagrun.kernel.runtime.live_attempt import LiveAttempt

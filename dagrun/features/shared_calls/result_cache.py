@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from anyio.lowlevel import EventLoopToken
 from pydantic_core import from_json
 
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import Stored, to_json
 
 if TYPE_CHECKING:

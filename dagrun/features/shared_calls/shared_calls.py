@@ -37,7 +37,7 @@ from dagrun.kernel.decide.exception_text import drop_frames
 from dagrun.kernel.model.executor import CallFailed, KeptResult, ToolCall
 from dagrun.kernel.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
 from dagrun.kernel.model.question import Answer
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.tracing import RunTracer
 from dagrun.kernel.model.value import Stored
 from dagrun.kernel.runtime.backend import is_being_cancelled, is_cancellation, leave_leaked_scopes, uncancel_task

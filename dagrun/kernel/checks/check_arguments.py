@@ -17,8 +17,7 @@ from dagrun.kernel.model.contracts.objects import hint_at, hint_name, may_take, 
 from dagrun.kernel.model.contracts.schema_types import Lookup, Types, are_disjoint, clash, words
 from dagrun.kernel.model.plan import Step
 from dagrun.kernel.model.reference import Placeholder, Reference, Template, path_text
-from dagrun.kernel.model.secrets.patterns import without_tokens
-from dagrun.kernel.model.secrets.secret import KEY, NO_SECRETS, Secrets
+from dagrun.kernel.model.secrets import KEY, NO_SECRETS, Secrets, without_tokens
 from dagrun.kernel.model.signature import Arguments
 from dagrun.kernel.model.value import Path, describe
 

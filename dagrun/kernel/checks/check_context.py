@@ -16,9 +16,8 @@ from dagrun.kernel.model.contracts.schema_types import Lookup, Types, look_up
 from dagrun.kernel.model.executor import refusal_by
 from dagrun.kernel.model.plan import Plan
 from dagrun.kernel.model.policy import Policy
-from dagrun.kernel.model.secrets.secret import NO_SECRETS, Secrets
-from dagrun.kernel.model.tool import ExecutorName
-from dagrun.kernel.model.toolbox import AnyTool, Toolbox
+from dagrun.kernel.model.secrets import NO_SECRETS, Secrets
+from dagrun.kernel.model.tool import AnyTool, ExecutorName, Toolbox
 from dagrun.kernel.model.value import Path
 
 

@@ -14,7 +14,7 @@ from dagrun.kernel.checks.check_context import CheckContext
 from dagrun.kernel.checks.checked_plan import CheckedStep
 from dagrun.kernel.model.contracts.objects import has_only_frames
 from dagrun.kernel.model.reference import Reference
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 
 _IN_THIS_PROCESS = ("coroutine", "thread")
 

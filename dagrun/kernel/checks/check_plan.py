@@ -18,8 +18,8 @@ from dagrun.kernel.model.contracts.deps import UNKNOWN_DEPS, Deps
 from dagrun.kernel.model.plan import Plan, Step
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.reference import ID_PATTERN, RESERVED
-from dagrun.kernel.model.secrets.secret import NO_SECRETS, Secrets
-from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.model.secrets import NO_SECRETS, Secrets
+from dagrun.kernel.model.tool import Toolbox
 
 # ASCII only, so that Cyrillic look-alikes and other forms of the same letter are refused.
 _ID: Final = re.compile(ID_PATTERN, re.ASCII)

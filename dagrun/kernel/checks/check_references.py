@@ -9,11 +9,18 @@ from dagrun.errors import shorten
 from dagrun.kernel.checks.check_context import CheckContext
 from dagrun.kernel.checks.findings import PLAN_OUTPUT, Findings
 from dagrun.kernel.checks.plain_json import compile_value, is_plain_json
-from dagrun.kernel.model.condition import Condition
 from dagrun.kernel.model.contracts.objects import places_in
 from dagrun.kernel.model.contracts.schema_types import Lookup, are_disjoint, words
 from dagrun.kernel.model.plan import Step
-from dagrun.kernel.model.reference import BadReference, Placeholder, Reference, Template, parse_reference, path_text
+from dagrun.kernel.model.reference import (
+    BadReference,
+    Condition,
+    Placeholder,
+    Reference,
+    Template,
+    parse_reference,
+    path_text,
+)
 from dagrun.kernel.model.signature import Arguments
 from dagrun.kernel.model.value import MAX_DEPTH, Path
 

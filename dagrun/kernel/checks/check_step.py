@@ -16,8 +16,8 @@ from dagrun.kernel.checks.plain_json import EMPTY_ARGS, compile_value, fits, is_
 from dagrun.kernel.model.contracts.imported_tools import asks_people
 from dagrun.kernel.model.plan import Step
 from dagrun.kernel.model.reference import Template
-from dagrun.kernel.model.secrets.secret import Secrets
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.secrets import Secrets
+from dagrun.kernel.model.tool import AnyTool
 
 _EXECUTORS = ("coroutine", "thread", "process")
 

@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagrun.errors import Problem, short_repr
-from dagrun.kernel.model.condition import Condition
 from dagrun.kernel.model.contracts.deps import UNKNOWN_DEPS, Deps
 from dagrun.kernel.model.flow.marks import FlowViolation
 from dagrun.kernel.model.plan import Plan, Step
 from dagrun.kernel.model.policy import ApprovalRule, Policy, PoolLimits
 from dagrun.kernel.model.redaction.redactor import Hook, Redactor
-from dagrun.kernel.model.reference import Template
-from dagrun.kernel.model.secrets.secret import NO_SECRETS, Secrets
-from dagrun.kernel.model.toolbox import AnyTool, Toolbox
+from dagrun.kernel.model.reference import Condition, Template
+from dagrun.kernel.model.secrets import NO_SECRETS, Secrets
+from dagrun.kernel.model.tool import AnyTool, Toolbox
 from dagrun.kernel.model.value import Path
 from dagrun.presenters import notebook_bundle, write_report
 

@@ -11,7 +11,7 @@ from dagrun.kernel.model.contracts.objects import hint_at
 from dagrun.kernel.model.contracts.schema_types import UNKNOWN, Lookup, Schema, look_up, type_of
 from dagrun.kernel.model.plan import Step
 from dagrun.kernel.model.reference import Reference, Template
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import Path
 
 _LIST = Lookup(frozenset(("array",)))

@@ -19,8 +19,8 @@ from dagrun.kernel.model.planner import Brief, EarlierPlanner, PastRequest, Refu
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR, Redactor, without_secrets
 from dagrun.kernel.model.reference import Reference
-from dagrun.kernel.model.secrets.secret import KEY, Secrets, handle_schema
-from dagrun.kernel.model.toolbox import COMPOSE, AnyTool, Toolbox
+from dagrun.kernel.model.secrets import KEY, Secrets, handle_schema
+from dagrun.kernel.model.tool import COMPOSE, AnyTool, Toolbox
 from dagrun.kernel.model.value import Stored, Unavailable, decode, decode_or_reason, to_json
 
 MAX_KEYS: Final = 50

@@ -23,7 +23,6 @@ from dagrun.kernel.checks.check_context import lowest_limit
 from dagrun.kernel.checks.checked_plan import Ask
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
-from dagrun.kernel.model.condition import Condition, ConditionMismatch, holds
 from dagrun.kernel.model.contracts.received import ReceivedArguments
 from dagrun.kernel.model.effect import Effect
 from dagrun.kernel.model.event import PlannerAsked, PlannerCalled, QuestionAnswered, QuestionAsked, RunResumed
@@ -31,6 +30,7 @@ from dagrun.kernel.model.outcome import Outcome, Recovery, State
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.question import Answer, Asked, Question
 from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR, Redactor
+from dagrun.kernel.model.reference import Condition, ConditionMismatch, holds
 from dagrun.kernel.model.value import decode, describe, encode, store_text
 
 if TYPE_CHECKING:

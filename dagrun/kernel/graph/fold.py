@@ -24,7 +24,7 @@ from dagrun.kernel.graph.step_order import Frontier
 from dagrun.kernel.model.event import Event, Spliced
 from dagrun.kernel.model.outcome import Attempt, ErrorKind, State, Status
 from dagrun.kernel.model.patch import Patch
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import Stored, Unavailable, decode_or_reason, is_lost_object
 
 _ORIGINS: Final[dict[str, Origin]] = {"host": "host", "planner": "planner"}

@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from dagrun.kernel.checks.checked_plan import CheckedStep, effects_of
 from dagrun.kernel.checks.flow.labels import OF_THE_CALL
-from dagrun.kernel.model.condition import Condition
 from dagrun.kernel.model.plan import Step
-from dagrun.kernel.model.reference import HOLE, RESERVED, BadReference, Reference, parse_reference, read_path
+from dagrun.kernel.model.reference import HOLE, RESERVED, BadReference, Condition, Reference, parse_reference, read_path
 
 # Tools are compared by themselves. An optional step is dropped when a ceiling is near, and what follows it runs.
 _FIELDS: Final = tuple(sorted(OF_THE_CALL - {"tool", "fallback"} | {"optional"}))

@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from dagrun.errors import ContractError, shorten
 from dagrun.kernel.model.effect import Effect
 from dagrun.kernel.model.policy import Policy
-from dagrun.kernel.model.tool import Tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, Tool
 
 # Costs are counted in whole units, this many to 1 of the currency: sums of floats drift, and 0.1 is not a float.
 COST_UNITS: Final = 10**9

@@ -11,7 +11,7 @@ from dagrun.kernel.model.critic import Verdict
 from dagrun.kernel.model.event import StepSettled
 from dagrun.kernel.model.outcome import SETTLED, Attempt, Recovery, State
 from dagrun.kernel.model.question import Answer
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import Stored
 
 

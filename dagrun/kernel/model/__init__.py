@@ -5,8 +5,8 @@ itself, such as outcomes, events and questions, are dataclasses. The protocols t
 `Planner`, `Critic`, `Executor`, `Journal`.
 
 Open `plan.py` first, then `tool.py`, `outcome.py` and `event.py`: together they name nearly everything that happens in
-a run. `contracts` completes the contracts of tools where pydantic does not, `secrets` finds secrets in texts, and
-`redaction` replaces them.
+a run. The package `contracts` completes the contracts of tools where pydantic does not. `secrets.py` finds secrets in
+texts, and the package `redaction` replaces them.
 
 This package knows no other part of dagrun except the errors. It never awaits, reads no clock and no random numbers, and
 changes no run.

@@ -1,7 +1,7 @@
 """The `Journal` and `RunLog` protocols: where the records of runs are stored.
 
 With its records, a run that was killed can be resumed, and a run that has ended can be read. A record is one line of
-JSON text, which `dagrun.codec.event_codec` writes and reads. A journal stores these texts in order,
+JSON text, which `dagrun.codec` writes and reads. A journal stores these texts in order,
 chained by hashes, and decides which process may add to them.
 """
 

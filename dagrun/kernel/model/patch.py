@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from pydantic import ConfigDict, Field
 
 from dagrun.errors import short_repr
-from dagrun.kernel.model.condition import Condition
 from dagrun.kernel.model.plan import Names, Step, TerseModel
-from dagrun.kernel.model.reference import HOLE, leading_id
+from dagrun.kernel.model.reference import HOLE, Condition, leading_id
 
 _CONFIG = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 

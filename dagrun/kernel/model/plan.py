@@ -22,8 +22,7 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from dagrun.errors import class_name, fields_repr, hint, listing, shorten
-from dagrun.kernel.model.condition import Condition
-from dagrun.kernel.model.reference import ID_PATTERN
+from dagrun.kernel.model.reference import ID_PATTERN, Condition
 from dagrun.presenters import notebook_bundle
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

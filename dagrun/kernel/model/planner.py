@@ -13,7 +13,7 @@ from dagrun.kernel.model.critic import Verdict
 from dagrun.kernel.model.outcome import ErrorKind, State, TriggerKind
 from dagrun.kernel.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.kernel.model.plan import Plan, Step
-from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.model.tool import Toolbox
 
 
 @dataclass(frozen=True, slots=True)

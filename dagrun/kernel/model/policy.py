@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dagrun.errors import OldPolicyField, shorten
-from dagrun.kernel.model.condition import Condition
 from dagrun.kernel.model.flow.boundary import Flow
 from dagrun.kernel.model.outcome import TriggerKind
 from dagrun.kernel.model.plan import Names, RetryRule, Seconds, StrictModel
-from dagrun.kernel.model.reference import BadReference
-from dagrun.kernel.model.secrets.patterns import Personal
+from dagrun.kernel.model.reference import BadReference, Condition
+from dagrun.kernel.model.secrets import Personal
 from dagrun.kernel.model.value import MAX_ARGUMENT_BYTES, MAX_SPILL_BYTES
 
 Count = Annotated[int, Field(ge=1)]

@@ -18,11 +18,15 @@ from pydantic_core import SchemaValidator, from_json
 from typing_extensions import TypedDict
 
 from dagrun.errors import ContractError, ValueRefused, shorten
-from dagrun.kernel.model.contracts.computed_fields import computed_names, without_computed
 from dagrun.kernel.model.contracts.deps import dependency_of
 from dagrun.kernel.model.contracts.held_objects import HeldObjects
-from dagrun.kernel.model.contracts.json_forms import BASE64, adapter_for
-from dagrun.kernel.model.contracts.json_schemas import ContractSchemas
+from dagrun.kernel.model.contracts.json_schemas import (
+    BASE64,
+    ContractSchemas,
+    adapter_for,
+    computed_names,
+    without_computed,
+)
 from dagrun.kernel.model.contracts.objects import (
     IN_MEMORY,
     FileOf,
@@ -40,7 +44,7 @@ from dagrun.kernel.model.contracts.schema_types import with_defaults
 from dagrun.kernel.model.contracts.spilling import may_spill
 from dagrun.kernel.model.contracts.streams import element_type, list_type
 from dagrun.kernel.model.flow.marks import guarded, is_guarded
-from dagrun.kernel.model.secrets.secret import Handle
+from dagrun.kernel.model.secrets import Handle
 from dagrun.kernel.model.tool_context import PROVIDED, ToolContext
 from dagrun.kernel.model.value import (
     BYTES_ADVICE,

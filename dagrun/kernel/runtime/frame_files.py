@@ -17,8 +17,8 @@ from pydantic_core import from_json
 from dagrun.errors import ValueRefused, shorten
 from dagrun.kernel.model.contracts.frames import CODECS, FrameCodec, codec_of_frame
 from dagrun.kernel.model.contracts.held_objects import FILE, NOT_RECORDED, OBJECT_KEY, HeldObjects, owner_of, tokens_in
-from dagrun.kernel.model.secrets.secret import NO_SECRETS, Secrets
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.secrets import NO_SECRETS, Secrets
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import Artifact, ArtifactStore, Stored, Unavailable, encode, to_json
 
 _LOG: Final = logging.getLogger("dagrun.run")

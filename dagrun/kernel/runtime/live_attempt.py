@@ -15,8 +15,8 @@ from dagrun.kernel.model.critic import Verdict
 from dagrun.kernel.model.executor import ToolCall
 from dagrun.kernel.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
 from dagrun.kernel.model.question import Answer
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.tool_context import ToolContext
-from dagrun.kernel.model.toolbox import AnyTool
 from dagrun.kernel.runtime.coroutine_driver import going_on, in_words
 from dagrun.kernel.runtime.stop_scope import StopScope
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 if TYPE_CHECKING:  # whoever names `dagrun.run` in a running loop must not wait for them
     from dagrun.kernel.model.critic import Critic
@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # whoever names `dagrun.run` in a running loop must not wait 
     from dagrun.kernel.model.policy import Policy
     from dagrun.kernel.model.question import Approver
     from dagrun.kernel.model.redaction.redactor import Hook
-    from dagrun.kernel.model.secrets.secret import AnySecret, Secrets
-    from dagrun.kernel.model.toolbox import Tools
+    from dagrun.kernel.model.secrets import AnySecret, Secrets
+    from dagrun.kernel.model.tool import Tools
     from dagrun.kernel.model.tracing import Traces
 
 Inputs: TypeAlias = Mapping[str, Any]
@@ -106,16 +106,3 @@ class RunOptions(DraftOptions, total=False):
     """
 
     goal: str | None
-
-
-# Every other option is `None` by default.
-_DEFAULTS: Final[Mapping[str, object]] = dict.fromkeys(RunOptions.__annotations__) | {
-    "critics": (),
-    "attended": False,
-    "show": False,
-}
-
-
-def with_defaults(options: Mapping[str, Any]) -> RunOptions:
-    """Return *options* with the defaults of the options of a run that are not in it."""
-    return cast("RunOptions", {**_DEFAULTS, **options})

@@ -21,7 +21,7 @@ from dagrun.kernel.graph.plan_history import PlanDiff
 from dagrun.kernel.model.plan import Plan
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.redaction.redactor import DEFAULT_REDACTOR
-from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.model.tool import Toolbox
 from dagrun.kernel.runtime.result import StepResults
 from dagrun.kernel.runtime.run import Run
 from dagrun.observe.html import NOTHING, Markup, join, raw, tag

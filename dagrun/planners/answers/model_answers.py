@@ -12,7 +12,7 @@ from dagrun.errors import PlanRefused, Problem
 from dagrun.kernel.model.patch import Add, Drop, Patch, Replace, Rewire
 from dagrun.kernel.model.plan import Plan, Step
 from dagrun.kernel.model.policy import PlanLimits
-from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.model.tool import Toolbox
 from dagrun.llm.strict_answers import drop_nulls_in_args, restore_args, restore_fields
 from dagrun.planners.answers.json_stream import JsonScanner, count_bytes, parse_object
 from dagrun.plans.compiler_dialect import find_call

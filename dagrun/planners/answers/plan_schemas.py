@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from dagrun.kernel.model.contracts.objects import is_object_place
 from dagrun.kernel.model.plan import Plan
-from dagrun.kernel.model.toolbox import AnyTool, Toolbox
+from dagrun.kernel.model.tool import AnyTool, Toolbox
 from dagrun.llm.strict_schemas import OTHER_ARGUMENTS, OTHERS, closed, strict_schema, with_null, with_reference
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from dagrun.errors import PlanRefused, Problem
 from dagrun.kernel.model.plan import Plan, Step
 from dagrun.kernel.model.policy import PlanLimits
-from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.model.tool import Toolbox
 from dagrun.planners.answers.json_stream import ClosedPart, Element, JsonScanner, count_bytes, parse_object
 from dagrun.plans.compiler_dialect import CompilerText, find_call
 from dagrun.plans.json_reader import parse_json

@@ -10,7 +10,7 @@ from dagrun.kernel.checks.checked_plan import CheckedPlan, CheckedStep
 from dagrun.kernel.model.contracts.schema_types import schemas_at
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.reference import Placeholder
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import Path
 
 _IN_TEXT: Final = {"type": ["string", "number", "boolean"]}  # what can be read in the middle of a text

@@ -31,8 +31,8 @@ from dagrun.kernel.model.outcome import Status
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.question import Answer, Question
 from dagrun.kernel.model.redaction.redactor import Redactor, without_secrets
-from dagrun.kernel.model.secrets.secret import NO_SECRETS, Secrets
-from dagrun.kernel.model.toolbox import Toolbox
+from dagrun.kernel.model.secrets import NO_SECRETS, Secrets
+from dagrun.kernel.model.tool import Toolbox
 from dagrun.kernel.runtime.result import RunResult
 from dagrun.kernel.runtime.run import Run
 from dagrun.serve.questions import shown_question

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from dagrun.errors import ContractError, hint, shorten
 from dagrun.kernel.model.effect import Effect
 from dagrun.kernel.model.signature import Output, explain
-from dagrun.kernel.model.toolbox import AnyTool, Toolbox
+from dagrun.kernel.model.tool import AnyTool, Toolbox
 from dagrun.kernel.model.value import MAX_VALUE_BYTES, Stored, encode
 from dagrun.sources.foreign_schema import read_schema
 from dagrun.sources.network.guarded_transport import shared_transport

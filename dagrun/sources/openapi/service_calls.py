@@ -34,7 +34,7 @@ from pydantic_core import from_json
 from dagrun._version import __version__
 from dagrun.errors import ContractError, ToolError, first_lines, shorten
 from dagrun.kernel.model.effect import Effect
-from dagrun.kernel.model.secrets.secret import AnySecret, Secrets
+from dagrun.kernel.model.secrets import AnySecret, Secrets
 from dagrun.kernel.model.tool_context import ToolContext
 from dagrun.sources.network.guarded_transport import CLOSE_SECONDS, ServerAnswer, read_answer, shared_transport
 from dagrun.sources.network.network_rules import NetworkRules

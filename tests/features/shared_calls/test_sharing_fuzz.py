@@ -10,8 +10,7 @@ import pytest
 
 import dagrun
 from dagrun import Batch, Budget, Engine, HedgeRule, Plan, Policy, RetryRule, Run, Step, ToolContext, ToolError
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from dagrun.testing import run_virtual
 from graphs import make_graph
 from hedge_tools import known

@@ -9,8 +9,7 @@ import pytest
 
 from dagrun import Add, Drop, Replace, RetryRule, Status, Step, ToolContext, ToolError, Verdict
 from dagrun.errors import SpliceRefused
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from dagrun.kernel.runtime.steps.attempt import idempotency_key
 from replans import Thinker, fails, nap, patch, start, uses
 from small_tools import near, scripted, states

@@ -13,7 +13,7 @@ import anyio
 
 import dagrun
 from dagrun import EndorseRule, Flow, GuardRule, Question
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 
 Guarded = Annotated[str, dagrun.guarded]
 Guests = Annotated[list[str], dagrun.guarded]

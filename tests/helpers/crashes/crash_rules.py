@@ -12,7 +12,7 @@ from crash_world import FREE, MOST_TOKENS, ONCE, TOOLS, World
 from dagrun import CheckedPlan, Event, State, Status
 from dagrun.api.replaying import replayed
 from dagrun.api.tool_contracts import check_recorded_plan, recorded_toolbox
-from dagrun.codec.event_codec import decode_event, encode_event
+from dagrun.codec import decode_event, encode_event
 from dagrun.events import (
     AttemptEnded,
     AttemptStarted,

@@ -22,7 +22,7 @@ from crash_process import RUN, Ended, Hang, Instant, Process, letter_to
 from crash_rules import judge, judge_instant
 from crash_world import World
 from dagrun import Status
-from dagrun.codec.event_codec import decode_event
+from dagrun.codec import decode_event
 from dagrun.events import RunEnded
 from dagrun.testing import run_virtual
 from simulation import simulate

@@ -13,7 +13,7 @@ from dagrun.kernel.graph.ledger import Ledger
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model.outcome import Failure, Outcome
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.runtime.live_attempt import LiveAttempt, interrupted_outcome
 from dagrun.kernel.runtime.people.human_input import HumanInput
 from dagrun.kernel.runtime.resume import Resumption

@@ -25,7 +25,7 @@ from crash_world import World
 from crashing import FOR_EVER, _to_end
 from dagrun import Event, Run, State, Status
 from dagrun.api.replaying import replayed
-from dagrun.codec.event_codec import decode_event
+from dagrun.codec import decode_event
 from dagrun.errors import JournalDamaged
 from dagrun.events import (
     AttemptEnded,

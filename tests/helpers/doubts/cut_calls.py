@@ -26,8 +26,7 @@ from dagrun import Applied, Drop, Patch, Plan, Policy, Replace, RetryRule, Run, 
 from dagrun.errors import CannotResume, SpliceRefused
 from dagrun.kernel.decide.questions import seconds_until_no_counts
 from dagrun.kernel.graph.node import Node
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from dagrun.kernel.runtime.people.approvers import ApproverCalls
 from dagrun.testing import run_virtual
 from keeping import Keeping

@@ -9,7 +9,7 @@ import anyio
 
 import dagrun
 from dagrun import Add, Brief, Event, Patch, Policy, RunResult, Step
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.testing import StandIn
 from small_tools import toolset
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import dagrun
 from dagrun import Add, Brief, Flow, Patch, Plan, Policy, Question, Replace, RunResult, Step, ToolError
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 
 
 def step(id_: str, tool: str, /, **args: Any) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from dagrun.events import Spliced
 from dagrun.kernel.checks.flow.sources import USER
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.patches.flow_after import flow_of
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from simulation import replaced, simulate
 
 _TOKEN: Final = re.compile(r"T_([a-z_]+?)_T")

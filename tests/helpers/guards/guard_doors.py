@@ -24,7 +24,7 @@ from dagrun import (
     Rewire,
     Step,
 )
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from drafts import Writer
 
 Paid = list[tuple[str, int]]

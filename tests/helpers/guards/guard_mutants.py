@@ -22,7 +22,7 @@ from dagrun.kernel.graph.patches import apply_patch, edits, guards
 from dagrun.kernel.graph.patches.apply_patch import CheckedPatch
 from dagrun.kernel.graph.patches.check_patch import Splicer
 from dagrun.kernel.model.contracts.received import ReceivedArguments
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.runtime.planning import first_plan
 from dagrun.kernel.runtime.record.record import Record
 from dagrun.kernel.runtime.steps.admission import Admission

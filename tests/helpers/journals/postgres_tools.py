@@ -14,7 +14,7 @@ import anyio
 
 import dagrun
 from dagrun import Plan, PostgresJournal, Step
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 
 PLAN = Plan(
     goal="survive",

@@ -10,7 +10,7 @@ from typing import Any
 import dagrun
 from dagrun import Cassette, Event
 from dagrun.api.replaying import replayed
-from dagrun.codec.event_codec import events_of
+from dagrun.codec import events_of
 from dagrun.kernel.graph.fold import state_of
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.model.journal import Line

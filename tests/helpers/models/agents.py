@@ -12,7 +12,7 @@ from dagrun import (
     Step,
 )
 from dagrun.kernel.model.outcome import Failure
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from small_tools import ONCE, toolset
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dagrun.kernel.graph.ledger import Claim, Kind, Ledger, Reservation
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 
 
 class ChecksThenActs(Ledger):

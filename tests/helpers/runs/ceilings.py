@@ -15,7 +15,7 @@ import dagrun
 from dagrun import Event, Plan, Policy, RetryRule, Step, ToolContext, ToolError
 from dagrun.events import AttemptEnded, AttemptStarted
 from dagrun.kernel.model.outcome import ErrorKind
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 
 NEARLY: Final = 1e-9  # sums of the book are sums of floats
 

@@ -15,8 +15,7 @@ from dagrun.events import AttemptEnded, AttemptStarted, Hedged, HedgeEnded
 from dagrun.extend import Durations
 from dagrun.kernel.decide.durations import RELATIVE_ERROR
 from dagrun.kernel.model.outcome import Attempt, Hedge
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from small_tools import SMALL_TOOLS
 
 E = TypeVar("E", bound=Event)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from dagrun import Budget, Policy, tool
 from dagrun.kernel.graph.ledger import Ledger, Reservation
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 
 NEARLY: Final = 1 + 1e-12  # sums of the book are sums of floats
 

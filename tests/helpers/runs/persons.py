@@ -10,7 +10,7 @@ import anyio
 
 import dagrun
 from dagrun import ApprovalRule, Event, Plan, Policy, Question, Run, RunResult, Step
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.testing import StandIn
 from small_tools import scripted, toolset
 

@@ -9,8 +9,7 @@ import anyio
 import dagrun
 from dagrun import Batch, Plan, Policy, RunResult, Step, ToolContext
 from dagrun.kernel.model.outcome import SharedCall
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from small_tools import SMALL_TOOLS
 
 

@@ -9,8 +9,7 @@ import pytest
 
 import dagrun
 from dagrun import Plan, Policy, RetryRule, RunResult, Step
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from dagrun.testing import StandIn
 
 

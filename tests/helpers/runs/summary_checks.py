@@ -10,7 +10,7 @@ import pytest
 
 from dagrun import Event, Replayed, State, Status
 from dagrun.api.replaying import replayed
-from dagrun.codec.event_codec import events_of
+from dagrun.codec import events_of
 from dagrun.errors import shorten
 from dagrun.evaluate.metrics.metrics import measured_run
 from dagrun.events import AttemptEnded, PatchRefused, QuestionAnswered, QuestionAsked, Reviewed, RunResumed, RunStarted

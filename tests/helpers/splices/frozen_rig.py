@@ -19,7 +19,7 @@ from typing import Any, Final
 import dagrun
 from dagrun import Add, Brief, Drop, Event, MemoryJournal, Patch, Plan, Policy, Replace, Rewire, Step, ToolContext
 from dagrun.events import PatchRefused, Spliced
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from simulation import replaced, simulate
 
 FAMILIES: Final = {"look": "look", "look_again": "look", "many": "many", "act": "act", "keyed": "keyed"}

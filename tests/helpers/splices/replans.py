@@ -10,7 +10,7 @@ import anyio
 import dagrun
 from dagrun import Add, Brief, Drop, Event, Patch, Plan, Policy, Replace, Rewire, RunResult, Step
 from dagrun.events import ReplanEnded
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.testing import StandIn
 from small_tools import toolset
 

@@ -12,7 +12,7 @@ import pytest
 
 import dagrun
 from dagrun import MemoryJournal, Status
-from dagrun.codec.event_codec import events_of
+from dagrun.codec import events_of
 from dagrun.events import RunEnded, RunReopened, RunSuspended
 from objects import CANARY, Thing, Workshop, cut_off, texts_of
 

@@ -10,7 +10,7 @@ import pytest
 import dagrun
 from agents import answer, call
 from dagrun import FallbackChain, FallbackPlanner, MemoryJournal, PlanningRule, Policy, StepwisePlanner, agent_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import decode
 from drafts import Writer
 from flow_world import Scripted, World, add, patch, plan_of, replace, run, step

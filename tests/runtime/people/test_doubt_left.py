@@ -11,7 +11,7 @@ import pytest
 import dagrun
 from crash_process import RUN
 from dagrun import Answer, Applied, Drop, MemoryJournal, Patch, Plan, Policy, Replace, RetryRule, Rewire, Status, Step
-from dagrun.codec.event_codec import decode_event
+from dagrun.codec import decode_event
 from dagrun.errors import CannotResume, SpliceRefused
 from dagrun.events import RunReopened
 from dagrun.kernel.model.tool import make_tool

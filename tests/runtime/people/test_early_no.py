@@ -16,8 +16,7 @@ from dagrun.events import RunResumed, RunStarted
 from dagrun.kernel.graph.changes import apply
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.step_order import Frontier
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from keeping import Keeping
 from persons import Person
 from replans import nap

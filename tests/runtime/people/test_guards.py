@@ -10,7 +10,7 @@ import pytest
 
 import dagrun
 from dagrun import Add, EnsemblePlanner, MemoryJournal, ModelPlanner, Plan, Policy, PoolLimits, Question, Step
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from drafts import GOAL, Writer, whole
 from guard_doors import (
     BEHIND,

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 import dagrun
 from agents import answer, call
 from dagrun import Add, ApprovalRule, Condition, Drop, Flow, Patch, Plan, PlanRefused, Policy, Replace, Step, ToolError
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import decode
 from persons import Person
 from scripted_model import ScriptedModel

@@ -27,8 +27,7 @@ from dagrun import (
     ToolContext,
 )
 from dagrun.events import QuestionAnswered, QuestionAsked, ReplanRequested
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from persons import Person
 from replans import Thinker, instead, nap
 from small_tools import ONCE, near, states, toolset

@@ -10,7 +10,7 @@ import pytest
 
 import dagrun
 from dagrun import Event, MemoryJournal, ModelPlanner, Plan, Policy, RubricCritic, Step
-from dagrun.codec.event_codec import decode_event, encode_event
+from dagrun.codec import decode_event, encode_event
 from dagrun.events import PlannerCalled
 from dagrun.kernel.model.redaction.redactor import MAX_ANSWERS
 from dagrun.observe.narrative import PLANNER, answers, chronicle

@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from dagrun import SQLiteJournal, replay
-from dagrun.codec.event_codec import events_of
+from dagrun.codec import events_of
 from dagrun.errors import JournalError
 from dagrun.events import AttemptEnded, AttemptStarted, RunEnded, StepSettled
 from kill_child import LONG, RUN, Outside

@@ -14,8 +14,7 @@ import pytest
 
 import dagrun
 from dagrun import Plan, Policy, RetryRule, RunResult, State, Status, Step, StepResult
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from misbehaving import BEHAVIOURS, CLEANED_UP, end_what_was_left_behind, once_cancelled, skip_what_only_asyncio_has
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_backends]

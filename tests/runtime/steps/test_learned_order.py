@@ -29,7 +29,7 @@ from dagrun.extend import Durations
 from dagrun.kernel.checks.check_plan import check_plan
 from dagrun.kernel.checks.checked_plan import empty_plan
 from dagrun.kernel.graph.step_order import Expected, priorities
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from judges import Judge
 from replans import patch
 

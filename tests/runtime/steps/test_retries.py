@@ -10,8 +10,7 @@ import pytest
 import dagrun
 from dagrun import RetryRule, State, Status, Step, StepResult, ToolContext, ToolError
 from dagrun.kernel.model.outcome import ErrorKind, Recovery
-from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool, make_tool
 from dagrun.testing import StandIn, Takes
 from misbehaving import leaves_a_cancellation_behind
 from small_tools import AT_ONCE, ONCE, near, run, scripted, states

@@ -30,7 +30,7 @@ from dagrun.kernel.checks.flow.labels import (
 from dagrun.kernel.checks.flow.sources import ToolFlow
 from dagrun.kernel.model.flow.marks import FlowViolation
 from dagrun.kernel.model.reference import Reference, Template
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 
 _MOST_STEPS: Final = 8  # of a way that is shown
 _MOST_NAMES: Final = 4

@@ -11,7 +11,7 @@ from dagrun.kernel.checks.flow.crossings import crossings, with_asks
 from dagrun.kernel.checks.flow.labels import FlowLabels
 from dagrun.kernel.checks.flow.sources import PLAN, ToolFlow, rules_of
 from dagrun.kernel.model.flow.boundary import Flow
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 
 
 def label_plan(

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, ref
 
 from dagrun.kernel.model.flow.boundary import Flow, GuardRule, names
 from dagrun.kernel.model.flow.marks import read_parts
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import Path
 
 USER: Final = 1

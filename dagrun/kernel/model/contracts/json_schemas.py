@@ -1,8 +1,15 @@
-"""JSON Schemas of types, also of types that bring a schema of their own, with references inside it.
+"""JSON that pydantic does not make by itself: forms of values, computed fields, and schemas with references.
 
-A tool from a server has a schema, and no type: its parameter is annotated with pydantic's ``WithJsonSchema``. Such a
-schema is a document by itself, whose ``$ref`` point into its own ``$defs``. In the schema of the tool it is a part, so
-its definitions move to the top, under names that are free there, and its references follow them.
+1. Bytes are base64, in what tools return and in what they take, so any bytes come back as they were. The schema says
+   ``format: byte``. A pydantic model has a configuration of its own, and so its own form of bytes.
+2. A scalar of numpy, ``numpy.float64`` say, is the plain number, text or boolean, and comes back as that class. It is
+   known by the name of its base class, so numpy is not imported here.
+3. A model of pydantic writes its computed fields, and takes them for extra fields when it is read again. A model that
+   forbids extra fields would refuse its own output. Plans may refer to computed fields, so outputs keep them; where a
+   model has refused one, it is dropped, and the model computes it again.
+4. A tool from a server has a schema, and no type: its parameter is annotated with pydantic's ``WithJsonSchema``. Such a
+   schema is a document by itself, whose ``$ref`` point into its own ``$defs``. In the schema of the tool it is a part,
+   so its definitions move to the top, under names that are free there, and its references follow them.
 """
 
 from __future__ import annotations
@@ -10,10 +17,160 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema, from_json
+from typing_extensions import TypeAliasType
 
 from dagrun.errors import ContractError, shorten
+from dagrun.kernel.model.value import encode_plain
+
+BASE64: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+_CONFIG_UNUSED: Final = "type-adapter-config-unused"
+
+# By the kind of a type of numpy: its type in JSON, and what a value of it is in Python.
+_KINDS: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
+    "b": ("boolean", (bool,)),
+    "f": ("number", (int, float)),
+    "i": ("integer", (int,)),
+    "u": ("integer", (int,)),
+    "U": ("string", (str,)),
+}
+
+
+def adapter_for(hint: Any) -> TypeAdapter[Any]:
+    """Return the adapter of a type, with bytes as base64.
+
+    Raises:
+        PydanticUserError: The type has no JSON form.
+    """
+    adapter: TypeAdapter[Any] = TypeAdapter(hint)
+    if not _holds_bytes(adapter.core_schema):
+        return adapter
+    try:
+        return TypeAdapter(hint, config=BASE64)
+    except PydanticUserError as error:
+        if error.code != _CONFIG_UNUSED:
+            raise
+    # A model keeps its own configuration; a dataclass or a typed dict has none, and takes that of the type around it.
+    named: Any = TypeAliasType("Value", hint)
+    return TypeAdapter(named, config=BASE64)
+
+
+def _holds_bytes(schema: Any) -> bool:
+    waiting, seen = [schema], set[int]()
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if part.get("type") == "bytes":
+                return True
+            inner: list[Any] = list(part.values())
+        elif isinstance(part, list | tuple):
+            inner = list(part)
+        else:
+            continue
+        if id(part) not in seen:
+            seen.add(id(part))
+            waiting.extend(inner)
+    return False
+
+
+def is_numpy_class(hint: Any) -> bool:
+    """Whether a type is a class of scalars of numpy that JSON can hold."""
+    bases = getattr(hint, "__mro__", ()) if isinstance(hint, type) else ()
+    if not any(base.__module__ == "numpy" and base.__name__ == "generic" for base in bases):
+        return False
+    try:
+        return hint().dtype.kind in _KINDS
+    except (TypeError, ValueError):  # an abstract class, or one without a default
+        return False
+
+
+class NumpyPlace:
+    """The place of a scalar of numpy in a type, for pydantic.
+
+    Args:
+        kind: The class of the scalar.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        self._name, self._types = _KINDS[kind().dtype.kind]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self._take,
+            # With its own schema a float that is not finite stays one, and is refused later; else it would become null.
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                self._plain, return_schema=core_schema.float_schema() if self._name == "number" else None
+            ),
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: Any) -> dict[str, Any]:
+        return {"type": self._name}
+
+    def _take(self, value: Any) -> Any:
+        if isinstance(value, self._kind):
+            return value
+        if type(value) not in self._types:
+            raise PydanticCustomError("numpy", "it should be a {name}", {"name": self._name})
+        try:
+            return self._kind(value)
+        except (OverflowError, ValueError) as error:
+            raise PydanticCustomError(
+                "numpy", "it does not fit into a {name}", {"name": self._kind.__name__}
+            ) from error
+
+    @staticmethod
+    def _plain(value: Any) -> Any:
+        return value.item() if hasattr(value, "item") else value
+
+
+def computed_names(schema: Any) -> Iterator[str]:
+    """Yield the names of the computed fields of all models in a core schema of pydantic."""
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list | tuple):
+            waiting += part
+        elif isinstance(part, Mapping):
+            waiting += part.values()
+            if part.get("type") == "computed-field":
+                yield str(part["property_name"])
+
+
+def without_computed(data: bytes, error: ValidationError, names: frozenset[str]) -> bytes:
+    """Return JSON text without the computed fields that *error* finds to be too much.
+
+    Args:
+        data: The text that was refused.
+        error: Why.
+        names: Those of computed fields.
+
+    Returns:
+        The shorter text; *data* itself if there is nothing to drop.
+    """
+    value: Any = None
+    for fault in error.errors(include_url=False, include_input=False, include_context=False):
+        *place, name = fault["loc"] or ("",)
+        if fault["type"] not in ("extra_forbidden", "unexpected_keyword_argument") or name not in names:
+            continue
+        value = from_json(data) if value is None else value
+        holder = _at(value, place)
+        if isinstance(holder, dict):
+            holder.pop(str(name), None)
+    return data if value is None else encode_plain(value).encode()
+
+
+def _at(value: Any, place: list[Any]) -> Any:
+    """Return the part of *value* that a location of pydantic means: it names branches of unions, too."""
+    for part in place:
+        if (isinstance(value, dict) and part in value) or (
+            isinstance(value, list) and isinstance(part, int) and part < len(value)
+        ):
+            value = value[part]
+    return value
+
 
 _MARK: Final = "dagrun: schema of its own, number "
 _DEFINITIONS: Final = ("$defs", "definitions")

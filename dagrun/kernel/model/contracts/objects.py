@@ -24,7 +24,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from dagrun.errors import ValueRefused
 from dagrun.kernel.model.contracts.frames import is_frame_class
 from dagrun.kernel.model.contracts.held_objects import owner_of, token, type_name, with_objects
-from dagrun.kernel.model.contracts.json_forms import NumpyPlace, is_numpy_class
+from dagrun.kernel.model.contracts.json_schemas import NumpyPlace, is_numpy_class
 
 T = TypeVar("T")
 OBJECT_TYPE: Final = "python:"

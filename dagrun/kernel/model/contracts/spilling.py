@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
 from dagrun.errors import ValueRefused
-from dagrun.kernel.model.secrets.secret import NO_SECRETS, Secrets
+from dagrun.kernel.model.secrets import NO_SECRETS, Secrets
 from dagrun.kernel.model.value import (
     MAX_ARGUMENT_BYTES,
     MAX_SPILL_BYTES,

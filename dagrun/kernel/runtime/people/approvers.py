@@ -24,8 +24,8 @@ from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model.effect import Applied
 from dagrun.kernel.model.question import Answer, Approver, Asked, Question
-from dagrun.kernel.model.redaction.logs import RedactingLogger
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.redaction.redactor import RedactingLogger
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import decode
 from dagrun.kernel.runtime.plugin_calls import PluginFailed, call_plugin
 from dagrun.kernel.runtime.run_callbacks import RunCallbacks

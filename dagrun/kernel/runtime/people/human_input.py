@@ -24,7 +24,7 @@ from dagrun.kernel.model.contracts.schema_types import types_of
 from dagrun.kernel.model.event import QuestionAnswered
 from dagrun.kernel.model.outcome import ErrorKind, Failure, Outcome, State, Status
 from dagrun.kernel.model.question import Answer, Approver, Asked, Question, answer_from, standing
-from dagrun.kernel.model.redaction.logs import RedactingLogger
+from dagrun.kernel.model.redaction.redactor import RedactingLogger
 from dagrun.kernel.model.value import encode
 from dagrun.kernel.runtime.deadlines import Timers
 from dagrun.kernel.runtime.people.approvers import ApproverCalls

@@ -19,19 +19,18 @@ from dagrun.errors import JournalError, ToolError, ValueRefused, ValueTooLarge, 
 from dagrun.kernel.decide.classify import classify
 from dagrun.kernel.decide.exception_text import HostInterrupted, interrupt_in, with_error
 from dagrun.kernel.graph.node import Node
-from dagrun.kernel.model.condition import Condition, ConditionMismatch, holds
 from dagrun.kernel.model.contracts.received import ReceivedArguments
 from dagrun.kernel.model.contracts.spilling import ValueLimits, spill
 from dagrun.kernel.model.executor import Encoded, Executor, StillRunning, ToolCall
 from dagrun.kernel.model.journal import HeldRunLog
 from dagrun.kernel.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.kernel.model.question import Answer
-from dagrun.kernel.model.redaction.logs import RedactingLogger
-from dagrun.kernel.model.reference import Reference
-from dagrun.kernel.model.secrets.secret import KEY
+from dagrun.kernel.model.redaction.redactor import RedactingLogger
+from dagrun.kernel.model.reference import Condition, ConditionMismatch, Reference, holds
+from dagrun.kernel.model.secrets import KEY
 from dagrun.kernel.model.signature import explain
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.tool_context import ToolContext
-from dagrun.kernel.model.toolbox import AnyTool
 from dagrun.kernel.model.tracing import AttemptFacts, RunTracer
 from dagrun.kernel.model.value import ArtifactStore, Stored, decode, describe, encode, to_json
 from dagrun.kernel.runtime.backend import is_being_cancelled, is_cancellation

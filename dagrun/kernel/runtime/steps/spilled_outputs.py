@@ -13,7 +13,7 @@ from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model.contracts.schema_types import takes_artifact
 from dagrun.kernel.model.contracts.spilling import why_spilled
 from dagrun.kernel.model.reference import Placeholder, Reference, Template, path_text
-from dagrun.kernel.model.toolbox import AnyTool
+from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import Path, Stored
 
 
