@@ -456,7 +456,7 @@ class RunExists(JournalError):
 
 
 class RunHeld(JournalError):
-    """Another process holds the run."""
+    """Another process holds the run: wait for it, stop it, or answer its questions, which needs no hold."""
 
 
 class OwnerLost(JournalError):

@@ -32,6 +32,7 @@ from dagrun.kernel.runtime.run_options import AnySecrets, Inputs, RunOptions
 from dagrun.plans.read_plan import read_plan
 
 AnyPlan: TypeAlias = Plan | CheckedPlan | str | bytes | Path
+"""A plan in any form that `dagrun.run` takes: an object, a checked plan, JSON or YAML text, or a path."""
 
 _MAX_KEPT: Final = 64  # plans of an engine
 _MAX_KEPT_STEPS: Final = 2_000  # of a plan that is kept; a run of a larger one costs far more than its check

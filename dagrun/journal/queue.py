@@ -27,7 +27,7 @@ Entry: TypeAlias = tuple[Any, Any]
 
 
 class QueueStatus(StrEnum):
-    """Where a submitted run stands."""
+    """The status of a submitted run in its queue; workers claim queued runs alone."""
 
     QUEUED = "queued"  # a worker may claim it
     RUNNING = "running"  # a worker has claimed it; if the lease of the run expires, another may
@@ -135,7 +135,7 @@ class ClaimedRunLog(RunLog, Protocol):
 
 
 class RunQueue(Protocol):
-    """The submitted runs of a journal."""
+    """The submitted runs of a journal: they are added by `dagrun.submit`, and claimed by workers."""
 
     async def submit(self, run_id: str, first: bytes, ticket: QueueTicket, *, connection: Any = None) -> None:
         """Create a run without an owner, write its first record, and queue it: all of it, or nothing.

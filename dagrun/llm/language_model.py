@@ -13,6 +13,7 @@ from dagrun.kernel.model.usage import ANSWERS, PLACES, ModelPlace
 # How the structure of an answer is asked for: by a strict JSON schema; as the arguments of one tool that must be
 # called; or as JSON, described in the prompt only.
 Structure = Literal["schema", "tool", "json"]
+"""How a model is held to a form: by a JSON Schema, by the schema of a tool that it must call, or by JSON mode alone."""
 
 
 @dataclass(frozen=True, slots=True)

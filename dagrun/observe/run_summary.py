@@ -481,7 +481,7 @@ def summary_of(run_id: str, lines: Sequence[Line]) -> RunSummary:
 
 
 def count_record(run_id: str, lines: Sequence[Line]) -> RecordCount:
-    """Count a record; see `summary_of`."""
+    """Return the summary of a record, with its steps and the times of their calls; see `summary_of`."""
     try:
         return _counted(run_id, map(_plain_event, lines))
     except _UNREADABLE:

@@ -23,6 +23,7 @@ EXPECTED: Final[Mapping[str, str]] = {
     "tuple_type": "a list",
     "model_type": "an object",
 }
+"""The expected type in words, by the kind of pydantic's error."""
 # Fields that are unions. Pydantic reports an error for every branch; here is one sentence for all of them.
 _UNIONS: Final[Mapping[str, str]] = {
     "for_each": 'a list, or a reference such as "${step.path}"',

@@ -8,7 +8,8 @@ In: a plan under test, with its tools, models or journal replaced. Out: exact ti
 - `model_server`: a `FakeModelServer` that plays model APIs; `journal_suite`: the conformance tests of journals.
 
 Open `stand_ins.py` first. Threads, processes and sockets run in real time: test them, and everything that talks to a
-`FakeModelServer`, on a real loop. dagrun itself never imports this package.
+`FakeModelServer`, on a real loop. Only `dagrun.evaluate` imports this package; a run
+never does.
 """
 
 from __future__ import annotations

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
+from inspect import isclass, ismodule, isroutine
+from itertools import pairwise
 from types import ModuleType
 from typing import Final
 
@@ -37,6 +40,24 @@ def test_every_public_name_is_on_exactly_one_page_of_the_reference() -> None:
 
     assert [name for name in public if shown[name] != 1] == []
     assert shown.keys() - public == {"dagrun.api.RunOptions"}
+
+
+def test_every_public_name_has_a_text() -> None:
+    """The site leaves out a name without one. The text of a value stands below it."""
+    below = {
+        target.id
+        for path in (ROOT / "dagrun").rglob("*.py")
+        for value, text in pairwise(ast.parse(path.read_text(encoding="utf-8")).body)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+        for target in (value.targets if isinstance(value, ast.Assign) else [getattr(value, "target", None)])
+        if isinstance(target, ast.Name)
+    }
+    tiers = (dagrun, dagrun.errors, dagrun.events, dagrun.extend, dagrun.network, dagrun.records, dagrun.texts)
+    public = {name: getattr(tier, name) for tier in tiers for name in tier.__all__}
+    values = {name for name, value in public.items() if not (isclass(value) or isroutine(value) or ismodule(value))}
+
+    assert values - below == {"__version__"}
+    assert [name for name in public.keys() - values if not public[name].__doc__] == []
 
 
 def test_every_variable_that_the_code_reads_is_on_the_page_of_settings() -> None:

@@ -3,9 +3,10 @@
 In: an outcome, an exception, a question, a patch, and what the policy says about them. Out: what is done about it, in
 values that the runtime carries out: retry, ask, replan, skip, stop; the kind of a failure; the status of a run.
 
-Open `recovery.py` first: its table says what follows from each way in which a call can end, and below it how a run has
-ended. `classify.py` turns an exception into a failure, `questions.py` words questions to people, `replanning.py` says
-when the planner is not asked again, `briefs.py` what it is told, and `durations.py` how long calls take.
+Open `recovery.py` first: its table has the reaction to each outcome; the status of a run is below it. `classify.py`
+turns an exception into a failure, which `exception_text.py` writes. `questions.py` words questions to people,
+`replanning.py` decides when the planner is not asked again, `briefs.py` what it is told, and `durations.py` estimates
+the durations of calls.
 
 Nothing here awaits, reads a clock or draws a random number (they are passed in), and nothing changes a graph.
 """

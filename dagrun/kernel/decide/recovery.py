@@ -279,8 +279,11 @@ class Ended:
 
 
 NO_APPROVER: Final = "no approver"
+"""The reason of a denial where nobody can be asked."""
 NO_PLANNER: Final = "the run has gone on without a planner"
+"""The reason of a request for a new plan in a run without a planner."""
 NO_PLAN_NOR_PLANNER: Final = f"there is no plan, and {NO_PLANNER}"
+"""The reason of a resumed run that had no plan yet and has no planner."""
 ONLY_ITS_PLAN: Final = "only the plan was wanted"
 UNKNOWN_TOOL: Final = "the planner asks for a tool that the run does not have"
 _NAMED: Final = 10  # of each kind

@@ -14,11 +14,14 @@ from dagrun.kernel.model.plan import Step
 MAX_REASON = 500
 
 Result = Literal["pass", "fail", "surprising", "contradictory"]
+"""The judgement of a critic; all but ``pass`` may lead to a new plan."""
 
-# Set by the run around each review: returns the decoded outputs that the step under review was made of, by step id; of
-# a for_each, each element by itself.
 Sources: TypeAlias = Callable[[], Mapping[str, Any]]
 SOURCES: ContextVar[Sources | None] = ContextVar("dagrun sources", default=None)
+"""Returns the decoded outputs that the step under review has read, by step id; set by the run around each review.
+
+Each element of a ``for_each`` has its own entry.
+"""
 
 
 @dataclass(frozen=True, slots=True)

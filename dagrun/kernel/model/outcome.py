@@ -233,7 +233,7 @@ class Outcome:
 
 
 class TriggerKind(StrEnum):
-    """Why a plan has to change."""
+    """The reason to ask the planner for a change of the plan."""
 
     SUCCESS_CONDITION = "success_condition"  # the output does not meet the step's own condition, or a critic's
     SURPRISE = "surprise"  # the step succeeded, but its result is unexpected
@@ -253,7 +253,7 @@ class TriggerKind(StrEnum):
 
 
 class Recovery(StrEnum):
-    """The reaction to an outcome."""
+    """The reaction to the outcome of an attempt, as the record has it."""
 
     PROCEED = "proceed"
     RETRY = "retry"

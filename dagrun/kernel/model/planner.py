@@ -236,6 +236,7 @@ class Brief:
 # A patch; a whole plan, of which a patch is made by difference; or `None`, to leave the plan as it is.
 Revision: TypeAlias = Patch | Plan | None
 RevisedBy: TypeAlias = Awaitable[Revision] | AsyncIterator[Add | Drop | Replace | Rewire | Patch]
+"""The answer of `Planner.revise`: one revision when it is complete, or its edits as they are written."""
 
 
 class Notes:
@@ -253,8 +254,8 @@ class Notes:
         self.text = ""
 
 
-# Set by the run around each call of a planner; see `Brief.notes`.
 NOTES: ContextVar[Notes | None] = ContextVar("dagrun notes", default=None)
+"""The notes that a planner may change; set by the run around each of its calls, see `Brief.notes`."""
 
 
 class Planner(Protocol):

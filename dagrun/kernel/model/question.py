@@ -20,7 +20,7 @@ from dagrun.kernel.model.value import Stored, decode_or_reason
 
 
 class Asked(StrEnum):
-    """The kind of a question to a person."""
+    """The kind of a question to a person; it decides which answers are possible."""
 
     APPROVAL = "approval"  # may this call be made?
     INPUT = "input"  # what is this missing value?
@@ -32,6 +32,10 @@ class Asked(StrEnum):
 
 
 Choice = Literal["approve", "deny", "escalate", "took_effect", "did_not", "unknown"]
+"""The answer to a question: ``approve`` or ``deny``; ``took_effect``, ``did_not`` or ``unknown`` about an effect.
+
+``escalate`` ends the run for people to take over.
+"""
 _OF_EFFECTS: Final = ("took_effect", "did_not", "unknown", "escalate")
 _OF_OTHERS: Final = ("approve", "deny", "escalate")
 
@@ -167,8 +171,8 @@ def answer_from(answer: Answer | bool) -> Answer:
 AskPerson: TypeAlias = Callable[[str, str, Mapping[str, Any]], "Awaitable[Answer | None]"]
 ASK_PERSON: ContextVar[AskPerson | None] = ContextVar("dagrun ask person", default=None)
 
-# An approver returns yes or no, an answer, or `None` if it does not answer.
 Approver: TypeAlias = Callable[[Question], Awaitable[Answer | bool | None]]
+"""An async function that answers a question: yes or no, an `Answer`, or `None` if it does not answer."""
 
 
 _MAX_NOTE = 2_000  # characters; a longer note is more likely a mistake than a reason

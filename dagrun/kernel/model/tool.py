@@ -430,11 +430,13 @@ def _retry_test(name: str, retry_on: Any) -> Callable[[Exception], bool]:
 
 
 AnyTool: TypeAlias = Tool[..., Any]
+"""A tool of any signature."""
 ENTRY_POINTS = "dagrun.tools"
 
 
 # The tool that composes the answer of a run; no planner sees it.
 COMPOSE: Final = "compose_answer"
+"""The name of the tool that composes the answer of a run, in plans and records."""
 
 
 class Toolbox(Mapping[str, AnyTool]):
@@ -512,6 +514,7 @@ class Toolbox(Mapping[str, AnyTool]):
 Source: TypeAlias = AnyTool | Callable[..., Any] | ModuleType | str | Toolbox
 # `Any`, because type checkers infer `list[object]` for `TOOLS = [load, clean]`, two tools of different types.
 Tools: TypeAlias = Toolbox | Source | Iterable[Any]
+"""What the options *tools* take: a toolbox, a source of tools, or an iterable of tools, plain functions and sources."""
 
 
 def _limits(tools: Iterable[AnyTool]) -> Mapping[str, int]:

@@ -46,8 +46,8 @@ class _NoMeter:
 
 UNMETERED: Final[Meter] = _NoMeter()
 
-# Set by the run around each call of a planner or a critic, and by tools that call models.
 METER: ContextVar[Meter] = ContextVar("dagrun meter", default=UNMETERED)
+"""The meter that models charge; set by the run around calls of planners and critics, and by tools that call models."""
 
 # Set by a run that composes its answer: makes the meter of the model that does so, for whose call its tool, which is
 # `Tool.is_metered`, has nothing to reserve.
@@ -97,6 +97,7 @@ class Answers:
 
 # Set by the run around each call of a planner; whoever asks a model there reports what it answered.
 ANSWERS: ContextVar[Answers | None] = ContextVar("dagrun answers", default=None)
+"""Collects the answers of models for the record; set by the run around each call of a planner."""
 
 
 @dataclass(slots=True)

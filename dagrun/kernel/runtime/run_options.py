@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # whoever names `dagrun.run` in a running loop must not wait 
     from dagrun.kernel.model.tracing import Traces
 
 Inputs: TypeAlias = Mapping[str, Any]
+"""The inputs of a run by name; the plan refers to them as ``${input.name}``."""
 AnySecrets: TypeAlias = "Secrets | Mapping[str, AnySecret]"
 
 

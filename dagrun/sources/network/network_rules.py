@@ -136,8 +136,8 @@ class NetworkRules(BaseModel):
 
 _DEFAULT: Final = NetworkRules()
 
-# A context variable, so that parallel runs may have different rules: a run keeps the rules that it was started with.
 rules: ContextVar[NetworkRules] = ContextVar("dagrun.sources.network.network_rules.rules", default=_DEFAULT)
+"""The rules for addresses that tools may reach. A run keeps the rules that were set when it was started."""
 
 
 Address: TypeAlias = IPv4Address | IPv6Address
