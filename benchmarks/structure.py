@@ -55,7 +55,7 @@ ROOMS: Final[Mapping[str, int]] = {
     "features": 2_130,
     "journal": 3_620,
     "kernel": 21_410,
-    "llm": 1_760,
+    "llm": 1_850,
     "model_tools": 580,
     "observe": 5_700,
     "planners": 2_730,

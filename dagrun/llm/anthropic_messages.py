@@ -14,11 +14,19 @@ _STOPS: Final[dict[str, Stop]] = {
     "refusal": "refused",
 }
 
+_THOUGHTS: Final = frozenset(("thinking", "redacted_thinking"))
+_CLOSED: Final = object()  # in place of the index of a block: another block of the same index is another call
+
 
 def _body(call: ApiRequest) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": call.model,
-        "messages": call.messages,
+        "messages": [
+            {**turn, "content": [*message.reasoning, {"type": "text", "text": turn["content"]}]}
+            if call.returns_reasoning and message.reasoning
+            else turn
+            for turn, message in zip(call.messages, call.request.messages, strict=True)
+        ],
         "max_tokens": call.request.max_output_tokens,
         "stream": True,
         **call.allowed(system=call.system or None, temperature=call.request.temperature),
@@ -42,6 +50,10 @@ class _MessagesReader(Reader):
         match event.get("type"):
             case "content_block_delta":
                 return self._delta(event)
+            case "content_block_start" if part(event, "content_block", "type") in _THOUGHTS:
+                self._reason(event.get("index"), event["content_block"])
+            case "content_block_stop" if self._block is not None and self._block == event.get("index"):
+                self._block = _CLOSED
             case "message_start":
                 message = event.get("message")
                 if isinstance(model := part(message, "model"), str):
@@ -66,6 +78,10 @@ class _MessagesReader(Reader):
                 index = event.get("index")
                 self._block = index if self._block is None else self._block
                 return self._arguments(part(event, "delta", "partial_json")) if self._block == index else ""
+            case "thinking_delta":
+                self._reason(event.get("index"), {}, "thinking", part(event, "delta", "thinking"))
+            case "signature_delta":
+                self._reason(event.get("index"), {}, "signature", part(event, "delta", "signature"))
         return ""
 
     def _note_usage(self, usage: Any, *, is_end: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
@@ -31,12 +32,14 @@ class ApiRequest:
         request: What the model is asked.
         answer_format: How the answer gets its structure; `None` for plain text.
         without: Options that this server does not accept.
+        returns_reasoning: Whether this server wants the reasoning of the model back with its turns.
     """
 
     model: str
     request: Request
     answer_format: AnswerFormat | None
     without: frozenset[str] = frozenset()
+    returns_reasoning: bool = False
 
     @property
     def form(self) -> Form:
@@ -81,6 +84,7 @@ class Reader:
         answer_format: How the answer gets its structure; `None` for plain text.
         is_picky: Whether to refuse an answer that does not quite have the form of the API, because another API can be
             tried.
+        tool: The name of the tool that was asked for, if one was.
 
     Attributes:
         usage: The tokens that the call has used, as far as the server has said.
@@ -89,9 +93,10 @@ class Reader:
         is_over: Whether the answer is complete.
     """
 
-    def __init__(self, answer_format: AnswerFormat | None, is_picky: bool) -> None:
+    def __init__(self, answer_format: AnswerFormat | None, is_picky: bool, tool: str) -> None:
         self.answer_format = answer_format
         self.is_picky = is_picky
+        self._tool = tool
         self.usage = Usage()
         self.model = ""
         self.stop: Stop | None = None
@@ -99,6 +104,7 @@ class Reader:
         self._answer: list[str] = []
         self._aside: list[str] = []  # words beside the arguments of a tool
         self._refusal: list[str] = []
+        self._thoughts: dict[str, dict[str, Any]] = {}
         self._length = 0
         self._unfenced = FenceStripper() if answer_format is not None else None
 
@@ -106,6 +112,11 @@ class Reader:
     def text(self) -> str:
         """The whole answer; of a refused one, the words of the refusal."""
         return "".join(self._answer) or "".join(self._refusal)
+
+    @property
+    def reasoning(self) -> tuple[dict[str, Any], ...]:
+        """The reasoning of the model, in the form in which this API takes it back."""
+        return tuple(self._thoughts.values())
 
     def take(self, event: Event) -> str:
         """Read one event, and return the text that it adds to the answer.
@@ -126,7 +137,7 @@ class Reader:
         if self._refusal and not self._answer:
             self.stop = "refused"
         # A server that does not force the tool answers in words, which may hold the arguments all the same.
-        rest = "" if self._answer or self._refusal else self._add("".join(self._aside))
+        rest = "" if self._answer or self._refusal else self._add(_arguments_in("".join(self._aside), self._tool))
         last = self._unfenced.end() if self._unfenced is not None else ""
         self._answer.append(last)
         return rest + last
@@ -157,6 +168,15 @@ class Reader:
         """Return arguments of the tool, which are the answer if a tool was asked for."""
         return piece if self.answer_format == "tool" and isinstance(piece, str) else ""
 
+    def _reason(self, key: Any, begin: Mapping[str, Any], name: str = "", piece: Any = "") -> None:
+        """Add a piece of reasoning to the field *name* of the part under *key*, which begins as *begin*."""
+        if not isinstance(piece, str) or not (begin or piece):
+            return
+        thought = self._thoughts.setdefault(str(key), dict(begin))
+        self._length += len(piece)
+        if name:
+            thought[name] = f"{thought.get(name, '')}{piece}"
+
     def _refuse(self, piece: Any) -> str:
         if isinstance(piece, str):
             self._refusal.append(piece)
@@ -179,7 +199,7 @@ class Api:
     answer_formats: tuple[AnswerFormat, ...]
     options: frozenset[str]
     body: Callable[[ApiRequest], dict[str, Any]]
-    reader: Callable[[AnswerFormat | None, bool], Reader]
+    reader: Callable[[AnswerFormat | None, bool, str], Reader]
 
 
 def count(value: Any) -> int | None:
@@ -197,6 +217,19 @@ def part(event: Any, *keys: str | int) -> Any:
         else:
             return None
     return event
+
+
+def _arguments_in(words: str, tool: str) -> str:
+    """Return the arguments of a call of *tool* that stands in the words of a model; the words if there is none."""
+    try:
+        call, _ = json.JSONDecoder().raw_decode(words, max(words.find("{"), 0))
+    except (ValueError, RecursionError):
+        return words
+    call = part(call, "function") or call
+    arguments = part(call, "arguments")
+    if part(call, "name") != tool or not isinstance(arguments, dict | str):
+        return words
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 def clean(text: str) -> str:

@@ -87,6 +87,11 @@ def broke_off(what: str) -> CallError:
     return CallError(f"the answer broke off: {what}", is_transient=True)
 
 
+def no_stream() -> CallError:
+    """Return the error for an answer that is neither a stream nor the JSON of this API."""
+    return CallError("its answer is no stream of events (is the address of the server right?)", is_foreign=True)
+
+
 def reported(error: Any) -> CallError:
     """Return the error for one that the server has reported in the middle of its answer, as an object or a text."""
     code, message = _code_and_message(error)
@@ -133,12 +138,14 @@ def _from_status(status: int, body: Any, headers: Mapping[str, str]) -> CallErro
         message = f"{message or 'no such path'} (is the address of the server right?)"
     elif status == 401:
         message = f"{message or 'no access'} (is the key right?)"
+    wait = _retry_after(headers)
+    later = f"; it asks for {wait:g} s of patience" if wait else ""
     return CallError(
-        f"status {status}: {_quote(code, message)}",
+        f"status {status}: {_quote('' if code == str(status) else code, message)}{later}",
         status=status,
         code=code,
         text=text,
-        retry_after=_retry_after(headers),
+        retry_after=wait,
         is_transient=_is_transient(status, text),
         is_free=status < 500 or status in _TURNED_AWAY,
     )
@@ -146,7 +153,7 @@ def _from_status(status: int, body: Any, headers: Mapping[str, str]) -> CallErro
 
 def _code_and_message(body: Any) -> tuple[str, str]:
     """Return the code and the message of an error, from any of the forms that servers use."""
-    if isinstance(body, Mapping) and isinstance(body.get("error"), Mapping | str):
+    while isinstance(body, Mapping) and isinstance(body.get("error"), Mapping | str):
         body = body["error"]
     if not isinstance(body, Mapping):
         return "", body[:10_000] if isinstance(body, str) else ""

@@ -5,6 +5,7 @@ At the end of the call, its connection is closed, or free for another call.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ import anyio
 from pydantic_core import from_json
 
 from dagrun.llm.api_format import DONE, Event
-from dagrun.llm.call_errors import CallError, broke_off, call_error_of
+from dagrun.llm.call_errors import CallError, broke_off, call_error_of, no_stream
 from dagrun.llm.http_clients import HttpAnswer
 
 # The longest whole answer has less; a longer event would only fill the memory.
@@ -24,16 +25,19 @@ MAX_EVENT: Final = 16 * 1024 * 1024
 class SseReader:
     """Cuts a stream of bytes into events, without their names: the data of each event names its type.
 
+    Only an event with the name ``error`` is made an object with *type* and *error*, because its data may be any text.
+
     The libraries of the providers have such a reader, too, but without a ceiling, and behind generators that they leave
     half-read, of which trio warns each time (`docs/decisions-archive.md`, 101).
     """
 
-    __slots__ = ("_after_cr", "_data", "_line", "_size")
+    __slots__ = ("_after_cr", "_data", "_is_error", "_line", "_size")
 
     def __init__(self) -> None:
         self._line = bytearray()
         self._data: list[bytes] = []
         self._size = 0
+        self._is_error = False
         self._after_cr = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
@@ -65,11 +69,14 @@ class SseReader:
         if line.startswith(b"data:"):
             self._data.append(line[5:].removeprefix(b" "))
             self._size += len(line)
+        elif line.startswith(b"event:"):
+            self._is_error = line[6:].strip() == b"error"
         if line or not self._data:
             return []
         event = b"\n".join(self._data)
+        event = _error_event(event) if self._is_error else event
         self._data.clear()
-        self._size = 0
+        self._size, self._is_error = 0, False
         return [event]
 
 
@@ -82,6 +89,7 @@ class Exchange:
 
     Attributes:
         is_over: Set by the caller when it has read the whole answer.
+        is_stream: Whether the answer is a stream of events, according to its content type; else it is one event.
     """
 
     def __init__(self, answer: HttpAnswer, deadline: float) -> None:
@@ -89,15 +97,13 @@ class Exchange:
         self._answer = answer
         self._chunks = answer.aiter_bytes()
         self._deadline = deadline
+        kind = str(answer.headers.get("content-type", "")).lower()
+        self.is_stream = kind.startswith("text/event-stream")
         self._sse = SseReader()
+        if not self.is_stream:
+            self._sse.feed(b"data:")  # the body is read as the one line of one event
         self._waiting: deque[bytes] = deque()
         self._is_ended = False
-
-    @property
-    def is_stream(self) -> bool:
-        """Whether the answer is a stream of events, according to its content type."""
-        kind = self._answer.headers.get("content-type", "")
-        return str(kind).lower().startswith("text/event-stream")
 
     async def next_event(self) -> Event | None:
         """Return the next event; `None` at the end.
@@ -112,7 +118,7 @@ class Exchange:
                 self._waiting.extend(self._sse.end() if chunk is None else self._sse.feed(chunk))
             except ValueError as error:
                 raise CallError(f"the answer makes no sense: {error}") from None
-        return _parse(self._waiting.popleft()) if self._waiting else None
+        return _parse(self._waiting.popleft(), is_stream=self.is_stream) if self._waiting else None
 
     async def close(self) -> None:
         """Close the answer, read to its end or not. Cancelling this does no harm."""
@@ -135,7 +141,8 @@ class Exchange:
         scope = anyio.CancelScope(deadline=self._deadline)
         try:
             with scope:
-                return await anext(self._chunks, None)
+                chunk = await anext(self._chunks, None)
+                return chunk if self.is_stream or chunk is None else b" ".join(chunk.splitlines())
         except Exception as error:  # noqa: BLE001 -- raised again as `CallError`
             call_error = call_error_of(error)
             raise broke_off(call_error.reason) if call_error.is_transient else call_error from None
@@ -175,13 +182,21 @@ def _late() -> CallError:
     return CallError("it took longer than a call may take in all", is_transient=True)
 
 
-def _parse(data: bytes) -> Event:
+def _parse(data: bytes, *, is_stream: bool) -> Event:
     if data.strip() == b"[DONE]":
         return DONE
     try:
         event = from_json(data)
     except ValueError:
-        raise broke_off("an event of the stream is no JSON") from None
+        raise broke_off("an event of the stream is no JSON") if is_stream else no_stream() from None
     if not isinstance(event, dict):
-        raise broke_off("an event of the stream is no JSON object")
+        raise broke_off("an event of the stream is no JSON object") if is_stream else no_stream()
     return event
+
+
+def _error_event(data: bytes) -> bytes:
+    try:
+        error = from_json(data)
+    except ValueError:
+        error = data.decode("utf-8", "replace")
+    return json.dumps({"type": "error", "error": error}).encode()

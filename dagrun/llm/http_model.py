@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -18,15 +19,17 @@ from dagrun.kernel.model.redaction.redactor import REDACTOR
 from dagrun.kernel.model.tracing import TRACER, ModelSpan
 from dagrun.kernel.model.usage import METER
 from dagrun.llm.api_format import AnswerFormat, ApiRequest, Reader
-from dagrun.llm.call_errors import CallError
+from dagrun.llm.call_errors import CallError, no_stream
 from dagrun.llm.event_stream import exchange
 from dagrun.llm.http_clients import Clients, HttpAnswer
-from dagrun.llm.language_model import Reply, Request, Structure, Usage
+from dagrun.llm.language_model import Message, Reply, Request, Structure, Usage
 from dagrun.llm.prices import Prices, PriceTable
 from dagrun.llm.server_features import APIS, FeatureChoice, ServerFeatures
 
 # What providers add to the messages: the names of roles, the frame of a tool. In tokens; generous.
 _OVERHEAD: Final = 1_000
+
+_LOG: Final = logging.getLogger("dagrun.llm")
 
 _PLAIN: Final = re.compile(r"[A-Za-z \n]")
 
@@ -36,6 +39,10 @@ _STRUCTURES: Final[dict[AnswerFormat, Structure]] = {
     "json": "json",
     "prompt": "json",
 }
+
+
+# The features of servers of this process that ignored the form of an answer, by provider, address, model and choice.
+_IGNORED: Final[dict[tuple[str, str, str, FeatureChoice], ServerFeatures]] = {}
 
 
 class HttpOptions(TypedDict, total=False):
@@ -118,11 +125,15 @@ class HttpModel:
         self._sold_by = {"provider": provider} if settings.base_url is None else {"url": settings.base_url}
         self._max_seconds = settings.max_seconds
         self._secret = secret
-        self._features = choice.first()
+        self._features = _IGNORED.get(self._key) or choice.first()
         self._proven: set[tuple[str, AnswerFormat]] = set()  # APIs with the answer formats that have worked
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+    @property
+    def _key(self) -> tuple[str, str, str, FeatureChoice]:
+        return self._provider, self._address, self.name, self._choice
 
     async def __aenter__(self) -> Self:
         self._clients.take()
@@ -137,7 +148,8 @@ class HttpModel:
         """Ask, and yield the pieces of the answer as they come; and, last, a `Reply`.
 
         A server that refuses a feature is asked again at once without it: see `server_features`. Nothing else is tried
-        again. The answer is not checked against its form, which some servers ignore.
+        again. The answer is not checked against its form, which some servers ignore: if it is no JSON at all, the form
+        is put in words from the next call on.
 
         Raises:
             ModelError: There is no answer, or it broke off.
@@ -166,27 +178,34 @@ class HttpModel:
         api_request = self._api_request(request, features)
         api = APIS[features.api]
         body = api.body(api_request)
-        reader = api.reader(api_request.answer_format, self._choice.has_more(features))
+        tool = "" if request.form is None else request.form.name
+        reader = api.reader(api_request.answer_format, self._choice.has_more(features), tool)
         async with (
             self._metered(body, request, reader) as span,
             self._clients.lend() as client,
             exchange(_inside(span, partial(client.post, api.path, body)), self._max_seconds) as events,
         ):
-            if not events.is_stream:
-                raise CallError(
-                    "its answer is no stream of events (is the address of the server right?)", is_foreign=True
-                )
             while not reader.is_over and (event := await events.next_event()) is not None:
                 if piece := reader.take(event):
                     yield piece
+            if not events.is_stream and reader.stop is None:
+                raise no_stream()
             if piece := reader.finish():
                 yield piece
             events.is_over = True
-        yield self._reply(reader)
+        reply = self._reply(reader, request)
+        self._note_ignored(features, reply)
+        yield reply
 
     def _api_request(self, request: Request, features: ServerFeatures) -> ApiRequest:
         answer_format = None if request.form is None else self._choice.format_for(features, request.form)
-        return ApiRequest(model=self.name, request=request, answer_format=answer_format, without=features.without)
+        return ApiRequest(
+            model=self.name,
+            request=request,
+            answer_format=answer_format,
+            without=features.without,
+            returns_reasoning=features.returns_reasoning,
+        )
 
     @asynccontextmanager
     async def _metered(
@@ -214,10 +233,14 @@ class HttpModel:
     def _cost(self, usage: Usage) -> float | None:
         return self._prices.cost(self.name, usage, **self._sold_by)
 
-    def _reply(self, reader: Reader) -> Reply:
+    def _reply(self, reader: Reader, request: Request) -> Reply:
+        stop = reader.stop or "end"
+        if reader.usage.output == request.max_output_tokens and not reader.text.rstrip().endswith("}"):
+            stop = "length" if stop == "end" else stop  # some servers call a cut answer complete
         return Reply(
             text=reader.text,
-            stop=reader.stop or "end",
+            stop=stop,
+            reasoning=reader.reasoning,
             usage=reader.usage,
             cost=self._cost(reader.usage),
             model=reader.model or self.name,
@@ -232,6 +255,20 @@ class HttpModel:
             self._proven.add((features.api, features.answer_format))
         self._features = features
         return True
+
+    def _note_ignored(self, features: ServerFeatures, reply: Reply) -> None:
+        """Remember, and say once, that the server ignored the form of an answer that is no JSON at all."""
+        is_ignored = reply.structure in {"schema", "tool"} and reply.stop != "refused" and reply.text.strip()
+        if not is_ignored or "{" in reply.text:
+            return
+        lower = self._choice.in_words(features)
+        self._features = lower or features
+        if _IGNORED.get(self._key) != self._features:
+            _IGNORED[self._key] = self._features
+            then = "structure='json' would put it in words" if lower is None else "from now on, it is put in words"
+            _LOG.warning(
+                "%s: the server seems to ignore the form of answers (%s); %s", self.name, reply.structure, then
+            )
 
     def _lower(self, features: ServerFeatures, error: CallError, request: Request) -> ServerFeatures | None:
         return self._choice.next(
@@ -262,5 +299,13 @@ def _without_secrets(request: Request) -> Request:
     secrets = REDACTOR.get().secrets
     if not secrets.are_hidden:
         return request
-    messages = tuple(replace(message, text=secrets.replaced_in(message.text)) for message in request.messages)
+
+    def is_clean(thought: Mapping[str, Any]) -> bool:
+        return not any(isinstance(text, str) and secrets.replaced_in(text) != text for text in thought.values())
+
+    messages = tuple(
+        # Reasoning is signed as it is: it is left out where it holds a secret.
+        Message(message.role, secrets.replaced_in(message.text), tuple(filter(is_clean, message.reasoning)))
+        for message in request.messages
+    )
     return replace(request, system=secrets.replaced_in(request.system), messages=messages)

@@ -18,12 +18,19 @@ Structure = Literal["schema", "tool", "json"]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation."""
+    """One turn of a conversation.
+
+    Attributes:
+        role: Whose turn it is.
+        text: What is said.
+        reasoning: Of a turn of the model: that of its `Reply`, for servers that want it back.
+    """
 
     __repr__ = short_repr
 
     role: Literal["user", "assistant"]
     text: str
+    reasoning: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,7 @@ class Reply:
         cost: In the currency of the price table; `None` if the price of the model is unknown.
         model: The name that the server has given, or else the name in the request.
         structure: How the structure was asked for; `None` for plain text.
+        reasoning: What the model thought before its answer, in the form of its API, with the signatures of the server.
     """
 
     __repr__ = short_repr
@@ -105,6 +113,7 @@ class Reply:
     cost: float | None
     model: str
     structure: Structure | None = None
+    reasoning: tuple[Mapping[str, Any], ...] = ()
 
 
 class LanguageModel(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dagrun.llm.api_format import DONE, Api, ApiRequest, Event, Reader, Stop, count, part
-from dagrun.llm.call_errors import CallError, reported
+from dagrun.llm.call_errors import CallError, broke_off, reported
 from dagrun.llm.language_model import Usage
 
 # The values of `text.format.type`.
@@ -44,6 +44,8 @@ class _ResponsesReader(Reader):
     _call: Any = None  # the first item with arguments; other items are ignored
 
     def _read(self, event: Event) -> str:
+        if event.get("object") == "response":  # whole: the server does not stream
+            event = {"type": f"response.{event.get('status')}", "response": event}
         if self.is_picky:
             self.is_picky = False
             self._check(event)
@@ -79,7 +81,7 @@ class _ResponsesReader(Reader):
             )
 
     def _is_first_call(self, event: Event) -> bool:
-        item = event.get("item_id", event.get("output_index"))
+        item = event.get("item_id"), event.get("output_index")
         if self._call is None:
             self._call = item
         return bool(self._call == item)
@@ -134,7 +136,7 @@ def _chat_body(call: ApiRequest) -> dict[str, Any]:
     limit = "max_completion_tokens" if "max_tokens" in call.without else "max_tokens"
     body: dict[str, Any] = {
         "model": call.model,
-        "messages": system + call.messages,
+        "messages": system + _with_reasoning(call),
         limit: call.request.max_output_tokens,
         "stream": True,
         **call.allowed(stream_options={"include_usage": True}, temperature=call.request.temperature),
@@ -151,11 +153,26 @@ def _chat_body(call: ApiRequest) -> dict[str, Any]:
     return body
 
 
+def _with_reasoning(call: ApiRequest) -> list[dict[str, Any]]:
+    """Return the conversation, with the reasoning of each turn of the model for a server that wants it back."""
+    turns: list[dict[str, Any]] = []
+    for turn, message in zip(call.messages, call.request.messages, strict=True):
+        is_wanted = call.returns_reasoning and message.role == "assistant"
+        # A turn without any has an empty one: DeepSeek refuses it otherwise.
+        turns.append({**turn, **(message.reasoning or ({"reasoning_content": ""},))[0]} if is_wanted else turn)
+    return turns
+
+
 class _ChatReader(Reader):
     """Reads the chunks of the Chat Completions API."""
 
+    _call: Any = None  # the index and the id of the first call; only one was asked for
+    _is_open = True  # whether pieces with its index are of that call
+
     def _read(self, event: Event) -> str:
         if event is DONE:
+            if self.stop is None and not self._length and not self._aside:
+                raise broke_off("the stream ends before an answer")
             self.is_over = True
             self.stop = self.stop or "end"
             return ""
@@ -176,14 +193,26 @@ class _ChatReader(Reader):
     def _choice(self, choice: Any) -> str:
         if isinstance(reason := part(choice, "finish_reason"), str):
             self.stop = _STOPS.get(reason, "end")
-        delta = part(choice, "delta")
+        delta = part(choice, "delta") or part(choice, "message")  # the latter where the server does not stream
         self._refuse(part(delta, "refusal"))
+        for name in ("reasoning_content", "reasoning"):
+            self._reason(None, {}, name, part(delta, name))
         text = self._words(part(delta, "content"))
         calls = part(delta, "tool_calls")
-        for call in calls if isinstance(calls, list) else ():
-            if (part(call, "index") or 0) == 0:  # only one call was asked for
+        for place, call in enumerate(calls if isinstance(calls, list) else ()):
+            if self._is_first_call(call, place):
                 text += self._arguments(part(call, "function", "arguments"))
         return text
+
+    def _is_first_call(self, call: Any, place: int) -> bool:
+        """Whether a piece belongs to the first call: servers count from 0 or 1, or give all calls one index or none."""
+        index, id_ = part(call, "index"), part(call, "id")
+        index = place if index is None else index
+        if self._call is None:
+            self._call = index, id_
+        elif index == self._call[0] and id_ and part(call, "function", "name"):
+            self._is_open = id_ == self._call[1]
+        return bool(index == self._call[0] and self._is_open)
 
 
 CHAT: Final = Api(

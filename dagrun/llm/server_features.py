@@ -39,12 +39,19 @@ _UNKNOWN: Final = re.compile(
     r"|does(n't| not) (support|take|accept)",
     re.I,
 )
+# Refusals of the model, whatever is asked of it.
+_NO_MODEL: Final = re.compile(
+    r"model_not_found|(invalid|unknown|no such) model|\bmodel\b.{0,80}?(not (be )?found|does(n't| not) exist)",
+    re.I | re.S,
+)
 # Refusals that every other answer format would meet as well.
 _ELSEWHERE: Final = re.compile(
-    r"context.{0,20}(length|size|window)|too (long|many tokens)|model_not_found|content_policy|invalid_api_key|billing"
+    r"context.{0,20}(length|size|window)|too (long|many tokens)|content_policy|invalid_api_key|billing"
     r"|insufficient_quota",
     re.I,
 )
+# Refusals of a turn of the model without its reasoning.
+_WANTS_REASONING: Final = re.compile(r"reasoning_content|`?thinking`? block|expected `thinking`", re.I)
 _MAX_UNIONS: Final = 16  # Anthropic takes no more places for values of several types in a schema; a tool has no limit
 _NO_API: Final = frozenset((404, 405, 501))
 _REFUSALS: Final = frozenset((400, 422))
@@ -59,11 +66,13 @@ class ServerFeatures:
         api: The API.
         answer_format: How answers get their structure.
         without: Options that are not sent.
+        returns_reasoning: Whether the reasoning of the model is sent back with its turns.
     """
 
     api: ApiName
     answer_format: AnswerFormat
     without: frozenset[str] = frozenset()
+    returns_reasoning: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,14 @@ class FeatureChoice:
         is_messages = features.api == "messages" and features.answer_format == "schema" and self.structure == "auto"
         return "tool" if is_messages and count_unions(form.schema) > _MAX_UNIONS else features.answer_format
 
+    def in_words(self, features: ServerFeatures) -> ServerFeatures | None:
+        """Return the features with the form of answers in the prompt, for a server that ignores it elsewhere.
+
+        `None` if the host allows no such format, or it is the one in *features*.
+        """
+        words = [name for name in self._formats(features.api) if name in {"json", "prompt"}]
+        return replace(features, answer_format=words[0]) if words and features.answer_format not in words else None
+
     def has_more(self, features: ServerFeatures) -> bool:
         """Return whether another API can be tried."""
         return features.api != self.apis[-1]
@@ -107,6 +124,8 @@ class FeatureChoice:
         """
         if self._is_no_api(features, error):
             return self._best(self.apis[self.apis.index(features.api) + 1])
+        if error.status in _REFUSALS and not features.returns_reasoning and _WANTS_REASONING.search(error.text):
+            return replace(features, returns_reasoning=True)
         for option in sorted(APIS[features.api].options & options):
             if re.search(rf"\b{option}\b", error.text) and _UNKNOWN.search(error.text):
                 return replace(features, without=features.without | {option})
@@ -126,14 +145,14 @@ class FeatureChoice:
         return tuple(each for each in _FORCED[self.structure] if each in formats)
 
     def _is_no_api(self, features: ServerFeatures, error: CallError) -> bool:
-        is_unknown = error.is_foreign or (error.status in _NO_API and error.code != "model_not_found")
+        is_unknown = error.is_foreign or (error.status in _NO_API and not _NO_MODEL.search(error.text))
         return is_unknown and self.has_more(features)
 
 
 def _is_about_format(answer_format: AnswerFormat, error: CallError, *, is_proven: bool) -> bool:
     if error.status is not None and error.status not in _REFUSALS | _CLUMSY_REFUSALS:
         return False
-    if _ELSEWHERE.search(error.text):
+    if _ELSEWHERE.search(error.text) or _NO_MODEL.search(error.text):
         return False
     if _WORDS[answer_format].search(error.text) is not None or error.status == 501:
         return not error.is_transient or error.status in _CLUMSY_REFUSALS

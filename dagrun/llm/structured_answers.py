@@ -105,7 +105,7 @@ async def ask_in_form(model: LanguageModel, request: Request, read: Callable[[st
             return read(json_text(reply.text))
         except ValueError as error:
             fault, answer = fault_of(error), reply.text
-        request = told(request, reply.text, f"That does not fit the form: {fault}\nAnswer again, in the form.")
+        request = told(request, reply, f"That does not fit the form: {fault}\nAnswer again, in the form.")
     text = f"{model.name} gave no answer that fits the form, {tries} times: {fault}{beginning_of(answer)}"
     raise ModelError(text, answer=answer)
 
@@ -144,11 +144,12 @@ def fault_of(error: ValueError) -> str:
     return explain(error) if isinstance(error, ValidationError) else str(error)
 
 
-def told(request: Request, answer: str, reply: str) -> Request:
+def told(request: Request, answer: Reply, reply: str) -> Request:
     """Return *request* with two more messages: the model's *answer*, and the *reply* to it."""
     # Providers accept no empty messages, and half a surrogate pair cannot be sent.
-    shown = answer[:_MAX_REPEATED].encode(errors="replace").decode().strip() or "(nothing)"
-    return replace(request, messages=(*request.messages, Message("assistant", shown), Message("user", reply)))
+    shown = answer.text[:_MAX_REPEATED].encode(errors="replace").decode().strip() or "(nothing)"
+    turns = Message("assistant", shown, answer.reasoning), Message("user", reply)
+    return replace(request, messages=(*request.messages, *turns))
 
 
 _Sure = Annotated[float, Field(ge=0, le=1, strict=False, allow_inf_nan=False)]

@@ -229,7 +229,7 @@ class AgentLoop:
                     return self._answer(turn)
                 self._context.progress((step + 1) / limit, f"calls {call.tool.name}")
                 text = await self._make(call)
-            request = told(request, reply.text, f"{text}\n\n{turns_left(limit - step - 1)}")
+            request = told(request, reply, f"{text}\n\n{turns_left(limit - step - 1)}")
         raise self._end(f"ceiling of {limit} steps is spent, and there is no answer")
 
     def _read(self, reply: Reply, request: Request) -> tuple[Turn, CheckedCall | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from typing_extensions import TypedDict
 import dagrun
 from dagrun import Plan, Policy, RunResult, State, Step, StepResult, llm_tool
 from dagrun.errors import ContractError, ModelError, OverCeiling
-from dagrun.extend import Message, Request, Usage
+from dagrun.extend import Message, Reply, Request, Usage
 from dagrun.kernel.decide.classify import classify
 from dagrun.kernel.model.outcome import ErrorKind
 from dagrun.kernel.model.tool import AnyTool, make_tool
@@ -367,5 +368,6 @@ def test_half_a_character_is_not_sent_back_to_a_model() -> None:
     """JSON can express a lone surrogate, but no request can carry it; and providers accept no empty turns."""
     request = Request(system="", messages=(Message("user", "x"),))
 
-    assert told(request, "a\ud800b", "again").messages[1].text == "a?b"
-    assert told(request, " \n", "again").messages[1].text == "(nothing)"
+    said = Reply(text="a\ud800b", stop="end", usage=Usage(), cost=None, model="m")
+    assert told(request, said, "again").messages[1].text == "a?b"
+    assert told(request, replace(said, text=" \n"), "again").messages[1].text == "(nothing)"

@@ -26,6 +26,7 @@ from dagrun import (
     ToolError,
 )
 from dagrun.errors import ModelError
+from dagrun.events import Event, PlannerCalled
 from dagrun.kernel.model.tool import make_tool
 from dagrun.planners.answers.model_answers import read_answer, read_next_step
 from dagrun.planners.prompt_examples import (
@@ -154,6 +155,22 @@ async def test_a_model_that_was_not_reached_is_asked_again() -> None:
     assert result.status is Status.SUCCEEDED
     assert anyio.current_time() >= 30
     assert len(model.requests) == 2
+
+
+async def test_a_wait_that_the_server_asks_for_ends_with_the_run() -> None:
+    """Two minutes, as OpenAI asks for at worst, are more than this run has; the record says who asked for them."""
+    fault = ModelError("busy; it asks for 120 s of patience", status=429, is_transient=True, retry_after=120)
+    model = ScriptedModel(Said(text="", fault=fault), plan(call("a")))
+
+    events: list[Event] = []
+
+    result = await run(ModelPlanner(model), scripted("load", 1), policy=Policy(max_seconds=60), on_event=events.append)
+
+    assert result.status is Status.OVER_BUDGET
+    assert 60 <= anyio.current_time() < 62
+    (call_of_planner,) = (event for event in events if isinstance(event, PlannerCalled))
+    assert "it asks for 120 s of patience" in call_of_planner.fault
+    assert len(model.requests) == 1
 
 
 async def test_an_answer_that_breaks_off_is_begun_anew_and_keeps_what_runs() -> None:
