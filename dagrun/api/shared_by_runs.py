@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from dagrun.features.hedging import HedgeShare
     from dagrun.features.provider_limits.adaptive_limit import ProviderWindow
     from dagrun.features.shared_calls.result_cache import ResultCache
+    from dagrun.kernel.graph.node import Node
     from dagrun.kernel.model.policy import HedgeRule
     from dagrun.kernel.runtime.deadlines import Timers
+    from dagrun.kernel.runtime.live_attempt import LiveAttempt
     from dagrun.kernel.runtime.plugin_calls import CallClock
-    from dagrun.kernel.runtime.run_features import CallSharer, Composer, Hedging, PlacesOfCall, ProviderGate
+    from dagrun.kernel.runtime.run_features import CallSharer, CallStream, Composer, Hedging, PlacesOfCall, ProviderGate
     from dagrun.kernel.runtime.run_parts import RunParts
     from dagrun.kernel.runtime.run_setup import CallSettings
     from dagrun.kernel.runtime.steps.attempt import AskInside
@@ -86,6 +88,12 @@ class EngineFeatures(RunFeatures):
             share = self._hedge_share = self._hedge_share or HedgeShare()
         running, endings, finish = scheduler.running, scheduler.endings, scheduler.finish
         return Hedges(parts, rule, durations, share, running=running, endings=endings, finish=finish)
+
+    @override
+    def stream(self, parts: RunParts, scheduler: Scheduler, live: LiveAttempt, fan: Node) -> CallStream:
+        from dagrun.features.live_streams import LiveStream
+
+        return LiveStream(live, fan, parts, scheduler.stopping, scheduler.endings)
 
     @override
     def call_sharer(

@@ -18,8 +18,8 @@ import pytest
 import dagrun
 from dagrun import Drop, MemoryJournal, Patch, Plan, Policy, Replace, Step, ToolError
 from dagrun.errors import SpliceRefused
+from dagrun.features.live_streams import LiveStream
 from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.runtime.steps.live_stream import LiveStream
 from dagrun.testing import run_virtual
 from seeds import choose_seeds
 
@@ -247,7 +247,7 @@ class Patient(LiveStream):
 @pytest.mark.parametrize("broken", [Deaf, Hasty, Greedy, Patient])
 def test_what_is_broken_is_noticed(broken: type[LiveStream], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each law would be worth nothing if a stream that breaks it passed."""
-    monkeypatch.setattr("dagrun.kernel.runtime.steps.live_stream.LiveStream", broken)
+    monkeypatch.setattr("dagrun.features.live_streams.LiveStream", broken)
     with pytest.raises(AssertionError):  # noqa: PT012  (whichever law notices it first)
         for seed in range(80):
             limits_hold(seed)

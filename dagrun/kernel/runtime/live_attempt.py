@@ -46,7 +46,7 @@ class OptionalAttemptState:
         common: If this is a call that several attempts wait for: its `SingleFlightCall`; set until it ends.
         is_batch: Whether this is the call of a batch form.
         results: What the batch form has returned.
-        stream: The elements of a for_each that it takes one by one: its `LiveStream`; `None` for any other call.
+        stream: The elements of a for_each that it takes one by one: its `CallStream`; `None` for any other call.
         window: If its provider has a `ProviderWindow`: that, the tokens reserved there, and when the call began.
     """
 

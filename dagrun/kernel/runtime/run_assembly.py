@@ -31,9 +31,10 @@ from dagrun.kernel.runtime.steps.workers import Workers
 if TYPE_CHECKING:
     from dagrun.kernel.decide.durations import Durations
     from dagrun.kernel.model.policy import HedgeRule
+    from dagrun.kernel.runtime.live_attempt import LiveAttempt
     from dagrun.kernel.runtime.planning.coordinator import Coordinator
     from dagrun.kernel.runtime.plugin_calls import CallClock
-    from dagrun.kernel.runtime.run_features import CallSharer, Composer, Hedging, PlacesOfCall, ProviderGate
+    from dagrun.kernel.runtime.run_features import CallSharer, CallStream, Composer, Hedging, PlacesOfCall, ProviderGate
     from dagrun.kernel.runtime.run_setup import CallSettings
     from dagrun.kernel.runtime.steps.attempt import AskInside
 
@@ -67,6 +68,10 @@ class RunFeatures(Protocol):
             durations: How long the calls of each tool took.
             scheduler: Knows the running attempts.
         """
+        ...
+
+    def stream(self, parts: RunParts, scheduler: Scheduler, live: LiveAttempt, fan: Node) -> CallStream:
+        """Return the stream of the elements of *fan*: the tool of *live*, whose call begins, takes them one by one."""
         ...
 
     def call_sharer(
@@ -124,6 +129,7 @@ class RunAssembly:
         self._record = parts.record
         self.learning = DurationRecorder(setup.shared.durations) if learns(parts.policy, setup.shared.cap) else None
         self.scheduler = Scheduler(parts)
+        up.open_stream = partial(features.stream, parts, self.scheduler)
         self.scheduler.hedges = self._make_hedging()
         self.scheduler.endings.learning = self.learning
         self.scheduler.endings.make_limits = partial(features.provider_limits, parts)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dagrun.kernel.graph.node import Node
     from dagrun.kernel.model.executor import ToolCall
-    from dagrun.kernel.model.outcome import Failure, Outcome
+    from dagrun.kernel.model.outcome import Decision, Failure, Outcome
     from dagrun.kernel.runtime.deadlines import Timers
     from dagrun.kernel.runtime.live_attempt import LiveAttempt
     from dagrun.kernel.runtime.result import RunResult
@@ -98,6 +98,32 @@ class PlacesOfCall(ModelPlaces, Protocol):
     """
 
     crowded: bool
+
+
+class CallStream(Protocol):
+    """The elements of a for_each, one by one, for a call that takes them; see `dagrun.features.live_streams`."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any: ...
+
+    async def until_final(self, call: Awaitable[object]) -> object:
+        """Await the call; then wait until none of its null elements can still be replaced."""
+
+    def close(self, outcome: Outcome | None = None) -> Outcome | None:
+        """End the stream with its call, and return how that has ended.
+
+        Args:
+            outcome: Its end, as far as the call knows; `None` if that is not recorded.
+        """
+
+    def decision(self, *, is_stopping: bool) -> Decision | None:
+        """Return the decision if the stream has ended the call; `None` if it has not.
+
+        Args:
+            is_stopping: Whether the run is being ended early.
+        """
 
 
 class AnswerPiece(str):

@@ -3,7 +3,7 @@
 1. To plans and planners it is a list, in every schema. A list in the plan, or one that is complete, is handed over as a
    stream that never waits (`ListStream`).
 2. The elements of a for_each may come one by one, while the for_each runs: see `dagrun.kernel.graph.mapped_steps` and
-   `dagrun.kernel.runtime.steps.live_stream`. Each is checked against the type of the elements when it is handed over.
+   `dagrun.features.live_streams`. Each is checked against the type of the elements when it is handed over.
 3. A tool has one stream at most, and it is required: there is no order in which several could be read that is right for
    every tool. It is a coroutine function, as nothing else can wait for an element.
 """

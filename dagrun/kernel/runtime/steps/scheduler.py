@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from dagrun.errors import Problem
     from dagrun.kernel.graph.patches.apply_patch import CheckedPatch
     from dagrun.kernel.graph.patches.check_patch import Origin
-    from dagrun.kernel.runtime.steps.live_stream import LiveStream
 
 _READY: Final = State.READY
 _SUCCEEDED: Final = State.SUCCEEDED
@@ -102,7 +101,7 @@ class Scheduler:
         up.stop, up.stop_running = finish.stop, self.stopping.stop_running
         up.conclude, up.end_interrupted = self.endings.conclude, self.end_interrupted
         up.ask_again, up.cancelled_around = starting.ask_again, self._on_cancelled_around
-        up.clock_stopped, up.open_stream = self.stopping.clock_stopped, self._open_stream
+        up.clock_stopped = self.stopping.clock_stopped
 
     def __repr__(self) -> str:
         return f"<Scheduler: {self.standing()}>"
@@ -219,13 +218,6 @@ class Scheduler:
             self.endings.conclude(live, Outcome(State.FAILED, None, failure))
             return None
         return live
-
-    def _open_stream(self, live: LiveAttempt, fan: Node) -> LiveStream:
-        """Return the stream of the outputs of the elements of *fan*, for a call that begins."""
-        from dagrun.kernel.runtime.steps.live_stream import LiveStream  # here: few tools take a stream
-
-        stream = live.make_rare().stream = LiveStream(live, fan, self._parts, self.stopping, self.endings)
-        return stream
 
     def _has_room(self, live: LiveAttempt) -> bool:
         """Reserve provider and ceilings for the call of *live*; if there is no room, its step waits."""

@@ -16,13 +16,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any, Final, Never
 
 import anyio
 from anyio.lowlevel import checkpoint
 from pydantic import ValidationError
+from typing_extensions import override
 
 from dagrun.errors import ToolError, shorten
 from dagrun.kernel.decide.recovery import ANEW
@@ -33,6 +34,7 @@ from dagrun.kernel.model.outcome import Decision, ErrorKind, Failure, Outcome, R
 from dagrun.kernel.model.signature import explain
 from dagrun.kernel.model.value import to_json
 from dagrun.kernel.runtime.live_attempt import LiveAttempt, stopped_outcome
+from dagrun.kernel.runtime.run_features import CallStream
 from dagrun.kernel.runtime.run_parts import RunParts
 from dagrun.kernel.runtime.steps.ask_from_tool import AskFromTool
 from dagrun.kernel.runtime.steps.attempt_completion import AttemptCompletion
@@ -41,7 +43,7 @@ from dagrun.kernel.runtime.steps.cancellation import Cancellation
 _GIVES_UP: Final = "an element that it takes will not come"
 
 
-class LiveStream(AsyncIterator[Any]):
+class LiveStream(CallStream):
     """The stream of one call.
 
     Args:
@@ -72,6 +74,7 @@ class LiveStream(AsyncIterator[Any]):
         self._decision: Decision | None = None
         # The lock of questions: a call that waits for an element has no place that a question could give back.
         rare = live.make_rare()
+        rare.stream = self
         if rare.asking is None:
             rare.asking = anyio.Lock()
         self._lock = rare.asking
@@ -80,6 +83,7 @@ class LiveStream(AsyncIterator[Any]):
     def __repr__(self) -> str:
         return f"<LiveStream: {len(self._taken)} of {len(self._fan.children or ())} elements of {self._fan.id} taken>"
 
+    @override
     async def __anext__(self) -> Any:
         async with self._lock:  # a tool with tasks of its own may read in several of them
             await checkpoint()
@@ -183,8 +187,8 @@ class LiveStream(AsyncIterator[Any]):
 
     # The end ----------------------------------------------------------------------------------------------
 
+    @override
     async def until_final(self, call: Awaitable[object]) -> object:
-        """Await the call; then wait until none of its null elements can still be replaced."""
         result = await call
         async with self._lock:
             while (live := self._live) is not None and live.asked is None and not self._is_stale:
@@ -194,12 +198,8 @@ class LiveStream(AsyncIterator[Any]):
                 await self._wait(live, null)
         return result
 
+    @override
     def close(self, outcome: Outcome | None = None) -> Outcome | None:
-        """End the stream with its call, and return how that has ended.
-
-        Args:
-            outcome: Its end, as far as the call knows; `None` if that is not recorded.
-        """
         live, self._live = self._live, None
         assert live is not None
         live.node.make_extra().on_elements = None
@@ -218,10 +218,6 @@ class LiveStream(AsyncIterator[Any]):
             return replace(outcome, state=State.SKIPPED)
         return outcome
 
+    @override
     def decision(self, *, is_stopping: bool) -> Decision | None:
-        """Return the decision if the stream has ended the call; `None` if it has not.
-
-        Args:
-            is_stopping: Whether the run is being ended early.
-        """
         return None if is_stopping else self._decision
