@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, TypeAlias
 from dagrun.errors import ContractError, shorten
 
 AnyTool: TypeAlias = Any  # a `Tool`, which is defined above this module
-"""A tool of any signature."""
 Cache: TypeAlias = Literal["run", "engine"] | float
 MAX_BATCH: Final = 10_000
 
