@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -46,30 +47,56 @@ def faults_of(plan: dagrun.Plan, *tools: Any, **options: Any) -> list[tuple[str,
     return [(problem.code, problem.path) for problem in caught.value.problems]
 
 
-def test_arguments_of_one_shape_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred steps of one shape cost as many look-ups as one."""
-    types_of, output = ToolFacts.types_of, ReferenceSources.output
-    seen: list[str] = []
+def noted(patch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count the look-ups of types of arguments and of outputs from here on."""
+    types_of, of_call = ToolFacts.types_of, ReferenceSources._of_call
+    seen = Counter[str]()
 
     def noted_types(self: ToolFacts, *place: str | int) -> Any:
-        seen.append("types")
+        seen["types"] += 1
         return types_of(self, *place)
 
     def noted_output(self: ReferenceSources, *what: Any) -> Any:
-        seen.append("output")
-        return output(self, *what)
+        seen["output"] += 1
+        return of_call(self, *what)
 
-    monkeypatch.setattr(ToolFacts, "types_of", noted_types)
-    monkeypatch.setattr(ReferenceSources, "output", noted_output)
+    patch.setattr(ToolFacts, "types_of", noted_types)
+    patch.setattr(ReferenceSources, "_of_call", noted_output)
+    return seen
 
-    def count(steps: int) -> tuple[int, int]:
-        seen.clear()
+
+def test_arguments_of_one_shape_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred steps of one shape cost as many look-ups as one."""
+    looked_up = noted(monkeypatch)
+
+    def count(steps: int) -> Counter[str]:
+        looked_up.clear()
         args = [{"parcels": ["${a}", "${b}"], "unit": "g"} for _ in range(steps)]
         dagrun.check(plan_of(*args), [make, weigh])
-        return seen.count("types"), seen.count("output")
+        return looked_up.copy()
 
     assert count(100) == count(1)
-    assert min(count(1)) > 0
+    assert min(count(1).values()) > 0
+
+
+def test_references_of_one_kind_are_compared_once_whatever_the_keys_and_positions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a hundred steps without a common shape, the output of a tool is compared with a place in another one once."""
+
+    @dagrun.tool(effect="pure")
+    async def sort(parcels: dict[str, list[Parcel]]) -> None: ...
+
+    looked_up = noted(monkeypatch)
+
+    def count(steps: int) -> Counter[str]:
+        looked_up.clear()
+        args = [{"parcels": {f"k{n}": [{"name": "x", "total": n}, "${a}"] + ["${b}"] * n}} for n in range(steps)]
+        dagrun.check(plan_of(*args, tool="sort"), [make, sort])
+        return looked_up.copy()
+
+    assert count(100) == count(1)
+    assert count(1)["types"] == 1
 
 
 def test_wrong_arguments_of_one_shape_are_reported_for_every_step() -> None:
@@ -236,13 +263,11 @@ def test_each_check_has_its_own_shapes() -> None:
     index = {step.id: place for place, step in enumerate(plan.steps)}
     first, second = (context_of(plan, index, toolbox, Policy(), Findings(), inputs=None, executors={}) for _ in "ab")
 
-    def is_known_valid(context: CheckContext) -> bool:
-        shaped = context.shapes.find(plan.steps[2].args)
-        assert shaped is not None
-        return shaped.is_known_valid("weigh", "s0")
+    def known(context: CheckContext) -> Any:
+        read = context.shapes.read(plan.steps[2].args)
+        assert read is not None
+        return read[2]
 
-    shaped = first.shapes.find(plan.steps[2].args)
-    assert shaped is not None
-    shaped.mark_valid("weigh")
-    assert is_known_valid(first)
-    assert not is_known_valid(second)
+    known(first)["weigh"] = []
+    assert known(first) == {"weigh": []}
+    assert known(second) == {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +12,12 @@ from dagrun.kernel.checks.findings import Findings
 from dagrun.kernel.checks.reference_sources import ReferenceSources
 from dagrun.kernel.model.contracts.deps import UNKNOWN_DEPS, Deps
 from dagrun.kernel.model.contracts.imported_tools import import_fault
-from dagrun.kernel.model.contracts.schema_types import Lookup, Types, look_up
+from dagrun.kernel.model.contracts.schema_types import SchemaPlace, Types
 from dagrun.kernel.model.executor import refusal_by
 from dagrun.kernel.model.plan import Plan
 from dagrun.kernel.model.policy import Policy
-from dagrun.kernel.model.secrets import NO_SECRETS, Secrets
+from dagrun.kernel.model.reference import Template
+from dagrun.kernel.model.secrets import KEY_TEXT, NO_SECRETS, Secrets
 from dagrun.kernel.model.tool import AnyTool, ExecutorName, Toolbox
 from dagrun.kernel.model.value import Path
 
@@ -35,7 +36,7 @@ class ToolFacts:
         may_ask: Whether a call of it, or one that it makes by itself, may need a person.
         is_plain: Whether a step that names nothing else may call it as it is: it runs in no worker process, and has no
             fallback.
-        places: What is known about places in its arguments, as far as they were looked up.
+        places: The places of its arguments in its schema, by name, as far as they were looked up.
         refusals: Why it cannot run in other places, by the name of the executor, as far as that was looked up; empty
             if it can.
     """
@@ -48,7 +49,7 @@ class ToolFacts:
     has_aliases: bool
     may_ask: bool
     is_plain: bool
-    places: dict[Path, Lookup] = field(default_factory=dict)
+    places: dict[str | int, SchemaPlace] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
 
     def types_of(self, *place: str | int) -> Types | None:
@@ -57,15 +58,36 @@ class ToolFacts:
         Args:
             place: Any name of the argument, and the keys and indices of the part.
         """
-        return self.look_up(*place).types
+        return self.place_of(place).lookup.types
 
-    def look_up(self, *place: str | int) -> Lookup:
-        """Return the type information of an argument or a part of it; see `types_of`."""
-        if place not in self.places:
+    def takes(self, names: Set[str], template: Template) -> bool:
+        """Whether the tool surely takes arguments with these names, whatever the values of references are."""
+        arguments, data = self.tool.arguments, b"null".join(template.pieces)
+        if not arguments.names.keys() >= names >= arguments.required or KEY_TEXT in data:
+            return False
+        if self.has_aliases or arguments.aliases or arguments.secrets:
+            return False
+        try:
+            arguments.parse(data)
+        except Exception:  # noqa: BLE001  (validators are the host's code, and may raise anything)
+            return False
+        return True
+
+    def places_of(self, template: Template) -> list[Hashable]:
+        """Return the places of references in the schema; those of references inside texts differ from others."""
+        places: list[Hashable] = list(map(self.place_of, template.places))
+        for number in template.texts:
+            places[number] = (places[number],)
+        return places
+
+    def place_of(self, place: Path) -> SchemaPlace:
+        """Return the place of an argument or a part of it in the schema; see `types_of`."""
+        name, *parts = place
+        found = self.places.get(name)
+        if found is None:
             arguments = self.tool.arguments
-            whole = arguments.property_schema(str(place[0]))
-            self.places[place] = look_up([(whole, arguments.schema)], place[1:])
-        return self.places[place]
+            found = self.places[name] = SchemaPlace([(arguments.property_schema(str(name)), arguments.schema)])
+        return found.below(parts)
 
     def why_not_in(self, name: str, executor: object) -> str:
         """Return why an executor of the host cannot run the tool; empty if it can."""
@@ -116,7 +138,7 @@ class CheckContext:
         has_objects = any(tool.output.has_objects for tool in tools) or any(map(takes_deps, tools))
         object.__setattr__(self, "has_objects", has_objects)
         object.__setattr__(self, "hides", self.secrets.are_hidden)
-        object.__setattr__(self, "shapes", ArgumentShapes(self.index, self.sources))
+        object.__setattr__(self, "shapes", ArgumentShapes(self.index, self.sources, self.policy.max_argument_bytes))
 
 
 def context_of(

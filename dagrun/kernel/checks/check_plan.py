@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from dagrun.errors import PlanRefused, Problem
 from dagrun.kernel.checks.advice import advise
@@ -32,17 +32,18 @@ MAX_NAMED: Final = 10
 _MAX_CYCLES: Final = 100
 
 
+class CheckOptions(TypedDict, total=False):
+    """What a check may know of a run; see `check_plan`."""
+
+    inputs: Mapping[str, Any] | None
+    executors: Collection[str]
+    secrets: Secrets
+    deps: Deps
+    is_hooked: bool
+
+
 def check_plan(
-    plan: Plan,
-    toolbox: Toolbox,
-    policy: Policy | None = None,
-    *,
-    inputs: Mapping[str, Any] | None = None,
-    strict: bool = False,
-    executors: Collection[str] = (),
-    secrets: Secrets = NO_SECRETS,
-    deps: Deps = UNKNOWN_DEPS,
-    is_hooked: bool = False,
+    plan: Plan, toolbox: Toolbox, policy: Policy | None = None, *, strict: bool = False, **options: Unpack[CheckOptions]
 ) -> CheckedPlan:
     """Check *plan*, and work out everything that can be known before it runs.
 
@@ -64,17 +65,7 @@ def check_plan(
     Raises:
         PlanRefused: The plan has problems; the error holds all of them, in plan order.
     """
-    problems, checked = find_problems(
-        plan,
-        toolbox,
-        policy,
-        inputs=inputs,
-        strict=strict,
-        executors=executors,
-        secrets=secrets,
-        deps=deps,
-        is_hooked=is_hooked,
-    )
+    problems, checked = find_problems(plan, toolbox, policy, strict=strict, **options)
     if checked is None:
         raise PlanRefused(p for p in problems if strict or not p.is_advice)
     return checked

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from dagrun.kernel.checks.argument_shapes import ShapedArguments
+from dagrun.kernel.checks.argument_shapes import ReadArguments
 from dagrun.kernel.checks.check_arguments import ArgumentCheck, leaked_secret
 from dagrun.kernel.checks.check_context import CheckContext, ToolFacts, lowest_limit
 from dagrun.kernel.checks.check_objects import check_objects
 from dagrun.kernel.checks.check_references import StepReferences
 from dagrun.kernel.checks.checked_plan import CheckedStep, asks_of
 from dagrun.kernel.checks.findings import Findings
-from dagrun.kernel.checks.plain_json import EMPTY_ARGS, compile_value, fits, is_plain_json
+from dagrun.kernel.checks.plain_json import EMPTY_ARGS, compile_value, is_plain_json
 from dagrun.kernel.model.contracts.imported_tools import asks_people
 from dagrun.kernel.model.plan import Step
 from dagrun.kernel.model.reference import Template
@@ -42,16 +42,18 @@ def check_step(context: CheckContext, index: int, step: Step) -> tuple[CheckedSt
     if facts is None or not facts.is_allowed:
         _report_tool(context, index, step)
     is_plain = _PLAIN_FIELDS.issuperset(step.model_fields_set)
-    args, shaped = _compile_arguments(context, index, step)
+    args, read = _compile_arguments(context, index, step)
     references = None
     sources: Mapping[str, None]
-    if is_plain and facts is not None and _is_known_valid(facts, step, args, shaped):
-        sources = shaped.sources() if shaped is not None else _NO_SOURCES
+    known = _known_sources(context, facts, step, args, read) if facts is not None else None
+    if is_plain and known is not None:
+        sources = known
     else:
         references = StepReferences(context, index, step)
-        known = (context.findings, index, step)
-        call = ArgumentCheck(*known, facts, context.secrets, context) if facts is not None else None
-        _check_values(references, step, args, shaped, call)
+        call = (
+            ArgumentCheck(context.findings, index, step, facts, context.secrets, context) if facts is not None else None
+        )
+        _check_values(references, step, args, call, known)
         sources = references.sources
     waits_for = _dependencies(context, index, step, sources)
     if references is not None and not is_plain:
@@ -203,17 +205,14 @@ def _check_import(context: CheckContext, index: int, step: Step, facts: ToolFact
 # Arguments and dependencies ------------------------------------------------------------------------------------------
 
 
-def _compile_arguments(context: CheckContext, index: int, step: Step) -> tuple[Template | None, ShapedArguments | None]:
-    """Return the template of the arguments, `None` if they have a problem; and their shape, if it is a common one."""
+def _compile_arguments(context: CheckContext, index: int, step: Step) -> tuple[Template | None, ReadArguments | None]:
+    """Return the template of the arguments, `None` if they have a problem; and what was read, if they have a shape."""
     if not step.args and type(step.args) is dict:
         return EMPTY_ARGS, None
-    limit = context.policy.max_argument_bytes
-    shaped = context.shapes.find(step.args)
-    if shaped is not None:
-        if not fits(shaped.shape.size, context.findings, index, "args", limit):
-            return None, None
-        return shaped.template(), shaped
-    template = compile_value(step.args, context.findings, index, "args", limit)
+    read = context.shapes.read(step.args)
+    if read is not None:
+        return read[0], read
+    template = compile_value(step.args, context.findings, index, "args", context.policy.max_argument_bytes)
     if template is not None and template.references and not template.places[0]:
         reason = "the arguments are values by name; a reference stands for one of them"
         context.findings.add("DR301", index, "args", text=repr(str(template.references[0])), reason=reason)
@@ -221,39 +220,76 @@ def _compile_arguments(context: CheckContext, index: int, step: Step) -> tuple[T
     return template, None
 
 
-def _is_known_valid(facts: ToolFacts, step: Step, args: Template | None, shaped: ShapedArguments | None) -> bool:
-    """Whether the arguments need no check: there are none, or equal ones were valid in another step."""
-    if shaped is None:
-        contract = facts.tool.arguments
-        return args is EMPTY_ARGS and not contract.required and not contract.is_json_only
-    return shaped.is_known_valid(step.tool, step.id)
+def _known_sources(
+    context: CheckContext, facts: ToolFacts, step: Step, args: Template | None, read: ReadArguments | None
+) -> Mapping[str, None] | None:
+    """Return the steps that arguments without a fault refer to, by id, in the order of first mention.
+
+    Returns:
+        `None` if the arguments may have a fault: their shape, or a reference whose value may not fit its place.
+    """
+    contract = facts.tool.arguments
+    if read is None:
+        return _NO_SOURCES if args is EMPTY_ARGS and not contract.required and not contract.is_json_only else None
+    template, references, valid = read
+    if contract.stream and references:
+        return None  # its elements are looked at, too
+    if step.tool not in valid:
+        if not facts.takes(step.args.keys(), template):
+            trial = ArgumentCheck(Findings(), 0, step, facts, context.secrets, context)
+            trial.check(template, ())
+            if trial.findings.has_errors:
+                return None
+        valid[step.tool] = []
+    own, texts, sources = step.id, template.texts, dict[str, None]()
+    for number, (_, source, value) in enumerate(references):
+        if value is None or source == own:
+            return None
+        # A value of which nothing is known fits wherever it is no part of a text.
+        if (texts or value[0].types is not None) and not _fits(context, facts, step, read, number):
+            return None
+        if source is not None:
+            sources[source] = None
+    return sources
+
+
+def _fits(context: CheckContext, facts: ToolFacts, step: Step, read: ReadArguments, number: int) -> bool:
+    """Whether the value of a reference may fit its place."""
+    template, references, valid = read
+    places = valid[step.tool] = valid[step.tool] or facts.places_of(template)
+    place, value = places[number], references[number][2]
+    assert value is not None
+    if place not in value[1]:
+        trial = ArgumentCheck(Findings(), 0, step, facts, context.secrets, context)
+        trial.check_type(template.holes[number], value[0])
+        if trial.findings.has_errors:
+            return False
+        value[1].add(place)
+    return True
 
 
 def _check_values(
     references: StepReferences,
     step: Step,
     args: Template | None,
-    shaped: ShapedArguments | None,
     call: ArgumentCheck | None,
+    known: Mapping[str, None] | None,
 ) -> None:
     """Check the list, the condition and the arguments of a step."""
     if step.for_each is not None:
         references.for_each()
     if step.when is not None:
         references.when(step.when)
-    if args is None:
+    if known is not None:
+        references.sources.update(known)
+    elif args is None:
         return
-    if call is None:
+    elif call is None:
         references.arguments(args)
-    elif _is_known_valid(call.facts, step, args, shaped):
-        references.sources.update(shaped.sources() if shaped is not None else {})
     else:
-        before = call.findings.count
         call.check(args, references.arguments(args))
         if call.contract.stream and args.references:
             call.check_stream(references.elements_of_stream(args, call.contract))
-        elif shaped is not None and call.findings.count == before:
-            shaped.mark_valid(step.tool)
 
 
 def _dependencies(context: CheckContext, index: int, step: Step, sources: Mapping[str, None]) -> tuple[str, ...]:

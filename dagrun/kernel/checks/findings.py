@@ -67,11 +67,6 @@ class Findings:
         return hint(name, known)
 
     @property
-    def count(self) -> int:
-        """How many problems were added, including those that were not stored."""
-        return sum(self._counts.values())
-
-    @property
     def has_errors(self) -> bool:
         """Whether there is any problem that is no advice."""
         return any(not code.startswith("DR9") for code in self._counts)

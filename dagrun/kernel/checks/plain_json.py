@@ -55,14 +55,11 @@ def compile_value(
     """
     if not value and type(value) is dict:
         return EMPTY_ARGS
-    has_references = _scan_scalars(value) if type(value) is dict else None
-    if has_references is None:
-        scan = _Scan(findings, index, place, limit)
-        scan.value(value, (), 1)
-        if not scan.is_clean:
-            return None
-        has_references = scan.has_references
-    if not has_references:
+    scan = _Scan(findings, index, place, limit)
+    scan.value(value, (), 1)
+    if not scan.is_clean:
+        return None
+    if not scan.has_references:
         text = literal_json(value)
         return Template((text,)) if fits(len(text), findings, index, place, limit) else None
     template, faults = compile_template(value)
@@ -85,35 +82,6 @@ def fits(size: int, findings: Findings, index: int, place: str, limit: int) -> b
     if size > limit:
         findings.add("DR220", index, place, field=place, size=size, limit=limit)
     return size <= limit
-
-
-_SCALARS: Final = frozenset((str, int, float, bool, type(None)))
-
-
-def _scan_scalars(args: dict[str, Any]) -> bool | None:
-    """Whether *args*, if they are only plain scalars as usual, hold references; `None` if they are not."""
-    has_references = False
-    for key, value in args.items():
-        if type(key) is not str or not key.isascii() or key == "$step" or not _is_plain_scalar(value):
-            return None
-        has_references = has_references or (type(value) is str and "${" in value)
-    return has_references
-
-
-def _is_plain_scalar(value: Any) -> bool:
-    if type(value) not in _SCALARS:  # a subclass may override any method
-        return False
-    match value:
-        case bool() | None:
-            return True
-        case str():
-            return value.isascii()
-        case int():
-            return value.bit_length() <= 64
-        case float():
-            return math.isfinite(value)
-        case _:
-            return False
 
 
 class _TooMuch(Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from types import GenericAlias
 from typing import Any, Union
@@ -41,8 +41,8 @@ class ReferenceSources:
         self._tools = tools
         self._inputs = None if inputs is None else dict(inputs)
         # Memoized, because many steps use the same part of the output of the same tool.
-        self._memo: dict[tuple[str, Path], Lookup] = {}
-        self.input_paths: dict[Path, None] = {}
+        self._memo: dict[Hashable, Lookup] = {}
+        self.input_paths: dict[Path, Lookup] = {}
 
     def producer(self, id_: str) -> Step:
         """Return the step with the id *id_*."""
@@ -61,21 +61,26 @@ class ReferenceSources:
             whole = self.list_reference(items)
             return UNKNOWN if whole is None else self.look_up(Reference(whole.step, (*whole.path, 0, *reference.path)))
         step = self._steps[reference.step]
-        if step.for_each is not None:
-            return self._of_list(step, reference.path)
-        return self.output(step, reference.path)
+        return self._known(step, reference.path, is_list=step.for_each is not None)
 
     def output(self, step: Step, path: Path) -> Lookup:
         """Return the type information of a part of the output of one call of *step*."""
-        if step.fallback is not None:
-            either = look_up([*self._schemas(step.tool), *self._schemas(step.fallback)], path)
-            return self._with_default(step, self._with_hint(either, (step.tool, step.fallback), path))
-        key = (step.tool, path)
+        return self._known(step, path, is_list=False)
+
+    def _known(self, step: Step, path: Path, *, is_list: bool) -> Lookup:
+        """Return one object for all steps whose outputs have the same type there."""
+        key = (step.tool, step.fallback, step.on_failure == "default", is_list, path)
         lookup = self._memo.get(key)
         if lookup is None:
-            found = look_up(self._schemas(step.tool), path)
-            lookup = self._memo[key] = self._with_hint(found, (step.tool,), path)
-        return lookup if step.on_failure is None else self._with_default(step, lookup)
+            lookup = self._memo[key] = self._of_list(step, path) if is_list else self._of_call(step, path)
+        return lookup
+
+    def _of_call(self, step: Step, path: Path) -> Lookup:
+        names = (step.tool,) if step.fallback is None else (step.tool, step.fallback)
+        found = look_up([schema for name in names for schema in self._schemas(name)], path)
+        lookup = self._with_hint(found, names, path)
+        # A default takes the place of the output, whatever its type is.
+        return replace(lookup, types=None, schemas=[]) if step.on_failure == "default" else lookup
 
     def list_reference(self, items: Template | None) -> Reference | None:
         """Return the reference to the list of a for_each; `None` if there is no valid one."""
@@ -83,11 +88,6 @@ class ReferenceSources:
             return None
         reference = items.references[0]
         return reference if reference.step in self._steps or reference.step == "input" else None
-
-    @staticmethod
-    def _with_default(step: Step, lookup: Lookup) -> Lookup:
-        # A default takes the place of the output, whatever its type is.
-        return replace(lookup, types=None, schemas=[]) if step.on_failure == "default" else lookup
 
     def _of_list(self, step: Step, path: Path) -> Lookup:
         if not path:
@@ -119,8 +119,9 @@ class ReferenceSources:
         return replace(lookup, hint=Union[hints])  # noqa: UP007  (the parts are computed)
 
     def _input(self, path: Path) -> Lookup:
-        self.input_paths[path] = None
-        return UNKNOWN if self._inputs is None else look_up_input(self._inputs, path)
+        if path not in self.input_paths:
+            self.input_paths[path] = UNKNOWN if self._inputs is None else look_up_input(self._inputs, path)
+        return self.input_paths[path]
 
 
 def _list_of(schema: Schema) -> Schema:

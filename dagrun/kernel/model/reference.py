@@ -268,7 +268,8 @@ def escaped_key(key: str) -> str:
     return f"${key}" if key == "$step" or _ESCAPED_KEY.fullmatch(key) else key
 
 
-def _plain_key(key: str) -> str:
+def plain_key(key: str) -> str:
+    """Return the key that a plan writes as *key*; see `escaped_key`."""
     return key[1:] if key.endswith("$step") and _ESCAPED_KEY.fullmatch(key) else key
 
 
@@ -308,7 +309,7 @@ class _Writer:
     def _fields(self, fields: Mapping[str, Any], place: Path) -> None:
         self._text.append("{")
         for number, (key, value) in enumerate(fields.items()):
-            self._text.append(("," if number else "") + _dumps(_plain_key(key)) + ":")
+            self._text.append(("," if number else "") + _dumps(plain_key(key)) + ":")
             self.value(value, (*place, key))
         self._text.append("}")
 

@@ -327,6 +327,7 @@ _PERSONAL: Final[Mapping[str, tuple[re.Pattern[str], Callable[[str], bool]]]] = 
 
 
 KEY: Final = "$secret"
+KEY_TEXT: Final = f'"{KEY}"'.encode()
 NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_-]{0,63}"
 MIN_LENGTH: Final = 6
 MAX_LENGTH: Final = 16_384

@@ -21,6 +21,8 @@ _ANYTHING: Final[tuple[Schema, ...]] = ({},)
 # Beside a union, they are a second condition on the value; what both together allow is not worked out.
 _OWN_SHAPE: Final = frozenset(("$ref", "allOf", "items", "prefixItems", "properties", "additionalProperties"))
 
+_COUNTS: Final = frozenset(("prefixItems", "maxItems"))  # with them, the positions in a list are not alike
+
 _WORDS: Final = {
     "string": "a text",
     "integer": "a whole number",
@@ -63,13 +65,63 @@ def look_up(schemas: Iterable[tuple[Schema, Schema]], path: Path) -> Lookup:
         schemas: Alternative schemas, each with the root that its ``$ref`` refer to.
         path: Keys and indices.
     """
-    alternatives = list(schemas)
+    place = SchemaPlace(list(schemas))
     for part in path:
-        branches, alternatives = _into(alternatives, part)
-        if not alternatives:
-            names = tuple(dict.fromkeys(k for b, _ in branches for k in b.get("properties", ())))
-            return Lookup(None, part, names, next((name for b, _ in branches for name in places_in(_types(b))), ""))
-    return Lookup(_union(types_of(schema, root) for schema, root in alternatives), schemas=alternatives)
+        whole, place = place, place.at(part)
+        if not place.lookup.schemas:
+            names = tuple(dict.fromkeys(k for b, _ in whole.branches for k in b.get("properties", ())))
+            inside = (name for b, _ in whole.branches for name in places_in(_types(b)))
+            return Lookup(None, part, names, next(inside, ""))
+    return place.lookup
+
+
+class SchemaPlace:
+    """A place in a schema, which knows the places below it: each is looked up once.
+
+    Keys that no schema names are one place, and so are the positions in a list whose elements are all alike. So there
+    are few places, however many keys and positions there are.
+
+    Args:
+        alternatives: The alternative schemas of the values at this place, each with the root that its ``$ref`` refer
+            to; none if there can be no value.
+
+    Attributes:
+        branches: The same without references and unions.
+        lookup: The facts about the place; nothing is known if there can be no value.
+    """
+
+    __slots__ = ("_alike", "_parts", "branches", "lookup")
+
+    def __init__(self, alternatives: Alternatives) -> None:
+        self.branches = [(branch, root) for schema, root in alternatives for branch in _branches(schema, root)]
+        types = _union(_types(branch) for branch, _ in self.branches) if alternatives else None
+        self.lookup = Lookup(types, schemas=alternatives)
+        named = (key for branch, _ in self.branches for key in branch.get("properties", ()))
+        self._parts: dict[str | int, SchemaPlace | None] = dict.fromkeys(named)
+        self._alike: dict[type, SchemaPlace] = {}  # the place of all other keys, and that of all positions
+
+    def at(self, part: str | int) -> SchemaPlace:
+        """Return the place of a field or an element; one that cannot exist has no schemas."""
+        return self._parts.get(part, self._alike.get(type(part))) or self._look_up(part)
+
+    def below(self, path: Iterable[str | int]) -> SchemaPlace:
+        """Return the place at the end of a path; see `at`."""
+        place = self
+        for part in path:
+            place = place.at(part)
+        return place
+
+    def _look_up(self, part: str | int) -> SchemaPlace:
+        inside = [(inner, root) for branch, root in self.branches for inner in _step_into(branch, part)]
+        if len(inside) > _MAX_BRANCHES:  # a schema that leads back to itself would multiply them at each step
+            inside = list({id(inner): (inner, root) for inner, root in inside}.values())
+        place = SchemaPlace(inside)
+        own = part in self._parts if isinstance(part, str) else any(_COUNTS.intersection(b) for b, _ in self.branches)
+        if own:
+            self._parts[part] = place
+        else:
+            self._alike[type(part)] = place
+        return place
 
 
 def schemas_at(schema: Schema, root: Schema, path: Path) -> list[Schema]:
@@ -80,10 +132,7 @@ def schemas_at(schema: Schema, root: Schema, path: Path) -> list[Schema]:
         root: What its references point into.
         path: Keys and indices.
     """
-    alternatives = [(schema, root)]
-    for part in path:
-        _, alternatives = _into(alternatives, part)
-    return [inner for inner, _ in alternatives]
+    return [inner for inner, _ in SchemaPlace([(schema, root)]).below(path).lookup.schemas]
 
 
 def with_defaults(value: Any, schema: Schema, root: Schema) -> Any:
@@ -99,21 +148,9 @@ def with_defaults(value: Any, schema: Schema, root: Schema) -> Any:
     return {**{name: part["default"] for name, part in reversed(said)}, **parts}
 
 
-def _into(alternatives: Alternatives, part: str | int) -> tuple[Alternatives, Alternatives]:
-    """Return the branches of schemas, and the schemas of their field or element."""
-    branches = [(branch, root) for schema, root in alternatives for branch in _branches(schema, root)]
-    inside = [(inner, root) for branch, root in branches for inner in _step_into(branch, part)]
-    if len(inside) > _MAX_BRANCHES:  # a schema that leads back to itself would multiply them at each step
-        inside = list({id(inner): (inner, root) for inner, root in inside}.values())
-    return branches, inside
-
-
 def takes_artifact(schema: Schema, root: Schema, path: Path) -> bool:
     """Whether the schema names an `Artifact` as one of the types that *path* can have."""
-    spots = [schema]
-    for part in path:
-        spots = [found for spot in spots for branch in _branches(spot, root) for found in _step_into(branch, part)]
-    return any(_is_artifact(branch) for spot in spots for branch in _branches(spot, root))
+    return any(_is_artifact(branch) for branch, _ in SchemaPlace([(schema, root)]).below(path).branches)
 
 
 def _is_artifact(branch: Schema) -> bool:
