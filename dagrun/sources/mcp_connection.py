@@ -12,10 +12,12 @@ step a question belongs to:
 from __future__ import annotations
 
 import logging
-import subprocess
+import os
+import re
 import sys
+import threading
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar, Token
 from importlib import import_module
 from types import TracebackType
@@ -37,6 +39,9 @@ FIRST_DELAY: Final = 0.5  # seconds before the second try to connect, doubled be
 MAX_DELAY: Final = 30.0
 READ_SECONDS: Final = 300.0  # that a server behind an address may be silent, if its calls may not take longer
 DRAIN_SECONDS: Final = 5.0  # that calls in flight have to end, where the server has forgotten their session
+# Servers of the Python library 1.x log 94 lines about `server/discover`, with which clients begin since 2026-07-28.
+_UNKNOWN_MESSAGE: Final = "Failed to validate request"
+_MORE_OF_IT: Final = re.compile(r"\s|\w+Request\.[\w.]+$|Message that failed validation")
 MAX_FAILURES: Final = 5  # in a row; from then on a call fails at once, until the longest delay is over
 
 
@@ -172,19 +177,19 @@ class Connection:
         async with AsyncExitStack() as stack:
             target = self._config.target
             if isinstance(target, tuple):
-                target = self._started(target)
+                target = self._started(target, stack)
             elif isinstance(target, str):
                 target = await self._reached(target, stack)
             asked = self.questions.answer
             client = client_type(target, client_info=info, cache=None, elicitation_callback=asked)
             yield await stack.enter_async_context(client)
 
-    def _started(self, command: tuple[str, ...]) -> Any:
+    def _started(self, command: tuple[str, ...], stack: AsyncExitStack) -> Any:
         stdio = mcp_library("mcp.client.stdio")
         config = self._config
         program, *args = command_alone(command, cwd=config.cwd)
         parameters = stdio.StdioServerParameters(command=program, args=args, env=dict(config.extra), cwd=config.cwd)
-        return stdio.stdio_client(parameters, errlog=_error_log())
+        return stdio.stdio_client(parameters, errlog=stack.enter_context(_error_log(self.name)))
 
     async def _reached(self, url: str, stack: AsyncExitStack) -> Any:
         # The library follows redirects within the origin alone, so headers go to no other server.
@@ -216,13 +221,25 @@ async def _check_nothing(*_: Any) -> None:
     return None
 
 
-def _error_log() -> Any:
-    """Return the target for the stderr of the server: ours, if that is a file, as in a terminal."""
-    try:
-        sys.stderr.fileno()
-    except (OSError, AttributeError, ValueError):
-        return subprocess.DEVNULL
-    return sys.stderr
+def _error_log(server: str) -> Any:
+    """Return a pipe for the stderr of a server, whose lines a thread passes on to ours until both ends are closed."""
+    read, write = os.pipe()
+    threading.Thread(target=_pass_on, args=(server, read), daemon=True).start()
+    return os.fdopen(write, "wb")
+
+
+def _pass_on(server: str, read: int) -> None:
+    """Pass on lines; what an old server says about the newest first message, which it does not know, is no fault."""
+    is_noise = False
+    lines = os.fdopen(read, encoding="utf-8", errors="replace")
+    for line in lines:
+        is_noise = _UNKNOWN_MESSAGE in line or (is_noise and _MORE_OF_IT.match(line) is not None)
+        if is_noise:
+            _LOG.debug("MCP server %s is of an older revision, which is no fault: %s", server, line.rstrip())
+            continue
+        with suppress(OSError, ValueError, AttributeError):  # ours is closed, or there is none
+            sys.stderr.write(line)
+    lines.close()
 
 
 def _version() -> str:

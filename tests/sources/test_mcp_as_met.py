@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import dagrun
@@ -225,3 +226,34 @@ async def test_effects_are_named_by_patterns_as_tools_are_allowed(tmp_path: Path
     with pytest.raises(ContractError, match=r"MCP server s has no tool list_\*"):
         async with dagrun.mcp_tools(known, rules={"s": {"effects": {"list_*": "read"}}}):
             pass
+
+
+NOISE = """\
+a banner
+Failed to validate request: 31 validation errors for ClientRequest
+PingRequest.method
+  Input should be 'ping' [type=literal_error, input_value='server/discover', input_type=str]
+    For further information visit https://errors.pydantic.dev/2.14/v/literal_error
+InitializeRequest.params.protocolVersion
+  Field required [type=missing, input_value={'_meta': {}}, input_type=dict]
+Processing request of type ListToolsRequest
+\xff it writes what it wants
+"""
+
+
+async def test_what_an_old_server_says_about_the_first_message_is_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server of the Python library 1.30.0 logs 94 lines about `server/discover`, which look like a fault."""
+    with caplog.at_level(logging.DEBUG, "dagrun.mcp"):
+        shown = ""
+        result = await run(config(tmp_path, "a", stderr=NOISE), plan("a"))
+        with anyio.fail_after(10):
+            while "it writes" not in shown:
+                shown += capsys.readouterr().err
+                await anyio.sleep(0.05)
+    assert result.status == "succeeded"
+    lines = shown.splitlines()
+    assert lines[:2] == ["a banner", "Processing request of type ListToolsRequest"]
+    assert lines[2].endswith("it writes what it wants")
+    assert caplog.text.count("MCP server s is of an older revision, which is no fault") == 6

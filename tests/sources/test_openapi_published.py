@@ -379,3 +379,18 @@ def test_effects_are_named_by_patterns() -> None:
     }
     with pytest.raises(ContractError, match=r"effects names searches_\*, which is no operation"):
         dagrun.openapi_tools(document(paths), effects={"searches_*": "read"})
+
+
+async def test_headers_that_a_document_declares_are_sent_before_those_of_ours() -> None:
+    """bunq.com and others have a parameter User-Agent. Credentials come before both."""
+    found = document(
+        {"/a": {"get": operation("a", parameter("User-Agent", "header"), parameter("X-Key", "header"))}},
+        security=[{"other": []}],
+        components={"securitySchemes": {"other": {"type": "http", "scheme": "bearer"}}},
+    )
+    with serving(always(OK)) as server:
+        tools = dagrun.openapi_tools(found, base_url=server.url, auth=lambda: {"x-key": "of the host"})
+        result = await run(tools, step("a", "a", **{"User-Agent": "mine/1", "X-Key": "of the plan"}))
+    assert result.status == "succeeded", result
+    assert server.requests[0].headers["user-agent"] == "mine/1"
+    assert server.requests[0].headers["x-key"] == "of the host"

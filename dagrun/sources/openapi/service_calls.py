@@ -259,7 +259,7 @@ class OperationCall:
         if operation.body is not None and BODY in arguments:
             content, media_type = await written(operation.body, arguments[BODY], context)
         proof = await service.credentials.proof_for(operation, self._tool)
-        headers |= self._headers(media_type, context, proof)
+        headers = self._headers(media_type, context) | headers | _lower(proof.headers)
         url = service.base_url + target_of(path, [*operation.query, *query, *proof.query])
         async with shared_transport(service.rules) as transport:
             response = await self._answered(transport, url, headers, content)
@@ -268,14 +268,14 @@ class OperationCall:
             finally:
                 await _close(response)
 
-    def _headers(self, media_type: str, context: ToolContext, proof: Proof) -> dict[str, str]:
+    def _headers(self, media_type: str, context: ToolContext) -> dict[str, str]:
         operation = self._operation
         made = {"user-agent": _AGENT, "accept": operation.accept or "*/*", "accept-encoding": "identity"}
         if media_type:
             made["content-type"] = media_type
         if operation.key_header is not None:
             made[operation.key_header] = context.idempotency_key
-        return {**made, **{name.lower(): value for name, value in proof.headers.items()}}
+        return made
 
     async def _answered(
         self, transport: httpx.AsyncBaseTransport, url: str, headers: dict[str, str], content: bytes | None
@@ -381,6 +381,10 @@ def _parts_of(parameters: tuple[Parameter, ...], arguments: Mapping[str, Any]) -
         elif (text := header_text(parameter, value)) is not None:
             headers[parameter.name.lower()] = text
     return query, headers
+
+
+def _lower(headers: Headers) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
 
 
 def _url(url: str) -> httpx.URL:
