@@ -120,13 +120,13 @@ def figures_of(root: Path) -> list[Figure]:
         Figure("class names used twice or more", len(double), 4, tuple(double)),
         Figure("constructors of more than 8 parameters", len(written), 0, tuple(written)),
         Figure("dataclasses of more than 8 fields", len(made), None, tuple(made)),
-        Figure("files of a run of three steps", run_files, 65),
+        Figure("files of a run of three steps", run_files, 53),
         Figure("functions of a run of three steps", run_functions),
-        Figure("files of a splice", splice_files, 30),
+        Figure("files of a splice", splice_files, 27),
         Figure("functions of a splice", splice_functions),
-        Figure("files of the command run, to the first call", command_to_call, 110),
-        Figure("files of the command run", command_files, 128),
-        Figure("files of a resumed run, to the first call", resume_to_call, 86),
+        Figure("files of the command run, to the first call", command_to_call, 94),
+        Figure("files of the command run", command_files, 111),
+        Figure("files of a resumed run, to the first call", resume_to_call, 66),
     ]
 
 

@@ -36,7 +36,7 @@ from dagrun.kernel.model.tracing import TRACEPARENT, RunTracer
 from dagrun.kernel.model.value import Stored, decode, encode
 from dagrun.kernel.runtime.run import Run
 from dagrun.kernel.runtime.run_options import RunOptions
-from dagrun.kernel.runtime.run_setup import OpenRecord
+from dagrun.kernel.runtime.run_parts import OpenRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from typing_extensions import override
 
 from dagrun.kernel.decide.durations import Durations
 from dagrun.kernel.model.journal import Journal, SupportsDurations
-from dagrun.kernel.runtime.run import Run
-from dagrun.kernel.runtime.run_assembly import RunFeatures
+from dagrun.kernel.runtime.run import Run, RunFeatures
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -28,12 +27,11 @@ if TYPE_CHECKING:
     from dagrun.features.shared_calls.result_cache import ResultCache
     from dagrun.kernel.graph.node import Node
     from dagrun.kernel.model.policy import HedgeRule
-    from dagrun.kernel.runtime.deadlines import Timers
+    from dagrun.kernel.runtime.backend import Timers
     from dagrun.kernel.runtime.live_attempt import LiveAttempt
     from dagrun.kernel.runtime.plugin_calls import CallClock
     from dagrun.kernel.runtime.run_features import CallSharer, CallStream, Composer, Hedging, PlacesOfCall, ProviderGate
-    from dagrun.kernel.runtime.run_parts import RunParts
-    from dagrun.kernel.runtime.run_setup import CallSettings
+    from dagrun.kernel.runtime.run_parts import CallSettings, RunParts
     from dagrun.kernel.runtime.steps.attempt import AskInside
     from dagrun.kernel.runtime.steps.scheduler import Scheduler
 

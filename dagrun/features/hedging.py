@@ -28,12 +28,12 @@ from dagrun.kernel.model.event import Hedged, HedgeEnded
 from dagrun.kernel.model.outcome import Outcome, State
 from dagrun.kernel.model.policy import HedgeRule
 from dagrun.kernel.runtime.backend import (
+    Timers,
     is_being_cancelled,
     is_cancellation,
     leave_leaked_scopes,
     uncancel_task,
 )
-from dagrun.kernel.runtime.deadlines import Timers
 from dagrun.kernel.runtime.live_attempt import HedgedCall, LiveAttempt, leaked_outcome
 from dagrun.kernel.runtime.run_features import Attempts
 from dagrun.kernel.runtime.run_parts import RunParts

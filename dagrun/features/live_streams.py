@@ -36,9 +36,9 @@ from dagrun.kernel.model.value import to_json
 from dagrun.kernel.runtime.live_attempt import LiveAttempt, stopped_outcome
 from dagrun.kernel.runtime.run_features import CallStream
 from dagrun.kernel.runtime.run_parts import RunParts
-from dagrun.kernel.runtime.steps.ask_from_tool import AskFromTool
+from dagrun.kernel.runtime.steps.admission import AskFromTool
 from dagrun.kernel.runtime.steps.attempt_completion import AttemptCompletion
-from dagrun.kernel.runtime.steps.cancellation import Cancellation
+from dagrun.kernel.runtime.steps.run_completion import Cancellation
 
 _GIVES_UP: Final = "an element that it takes will not come"
 

@@ -2,7 +2,7 @@
 
 In: a checked plan, its tools and its policy, as `dagrun.api` puts them together. Out: events, and a `RunResult`.
 
-Open ``runtime/run_assembly.py`` first, then follow a run downwards: ``runtime`` runs its steps, ``decide`` decides
+Open ``runtime/run.py`` first, then follow a run downwards: ``runtime`` runs its steps, ``decide`` decides
 what happens after each, ``graph`` keeps its state, ``checks`` checks plans and patches, and ``model`` has the
 vocabulary of all.
 

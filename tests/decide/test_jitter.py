@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from dagrun.kernel.runtime.run_setup import random_of
+from dagrun.kernel.runtime.run_parts import random_of
 
 
 def test_a_seed_gives_the_same_numbers_each_time() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dagrun.kernel.runtime.record.backlog import Backlog
+from dagrun.kernel.runtime.record.record import Backlog
 from fuzz import AROUND, Report, run_case
 from random_cases import Case, make_case
 from seeds import choose_seeds

@@ -238,7 +238,7 @@ async def test_parts_that_are_not_let_go_of_are_found(monkeypatch: pytest.Monkey
     with _circles() as left:
         await _plain()
 
-    assert {"dagrun.kernel.runtime.run_assembly.RunAssembly", "dagrun.kernel.runtime.record.record.Record"} <= set(left)
+    assert {"dagrun.kernel.runtime.run.RunAssembly", "dagrun.kernel.runtime.record.record.Record"} <= set(left)
 
 
 async def test_the_handle_of_a_closed_run_still_answers() -> None:

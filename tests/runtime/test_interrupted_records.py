@@ -35,7 +35,7 @@ from dagrun.events import RunEnded, RunReopened, RunResumed, RunSuspended
 from dagrun.extend import Journal, RunLog
 from dagrun.kernel.runtime import run_parts
 from dagrun.kernel.runtime.backend import clock
-from dagrun.kernel.runtime.record.record import EventLog
+from dagrun.kernel.runtime.record.event_log import EventLog
 from dagrun.kernel.runtime.resume import Resumption
 from dagrun.testing import run_virtual
 from postgres_schemas import fresh_schema

@@ -50,7 +50,7 @@ PARTS: Final = (
 )
 SMALL: Final = frozenset(
     (
-        "dagrun.kernel.runtime.artifacts.ArtifactFolder",
+        "dagrun.kernel.runtime.run_files.ArtifactFolder",
         "dagrun.features.composing._AnswerMeter",
         "dagrun.kernel.runtime.metering.RunMeter",
         "dagrun.kernel.runtime.plugin_calls.CallClock",

@@ -13,7 +13,7 @@ import pytest
 
 from dagrun import Event, Plan, Step, run
 from dagrun.events import AttemptEnded
-from dagrun.kernel.runtime.record.backlog import Backlog
+from dagrun.kernel.runtime.record.record import Backlog
 from fuzz import run_case
 from graphs import work
 from random_cases import make_case

@@ -36,8 +36,7 @@ from dagrun.kernel.model.signature import explain
 from dagrun.kernel.model.tool import Tool, import_target, make_tool
 from dagrun.kernel.model.tool_context import ToolContext
 from dagrun.kernel.model.value import Artifact, to_json
-from dagrun.kernel.runtime.artifacts import ArtifactFolder
-from dagrun.kernel.runtime.frame_files import FramesInFiles, write_frame
+from dagrun.kernel.runtime.run_files import ArtifactFolder, FramesInFiles, write_frame
 
 _LOG: Final = logging.getLogger("dagrun.tool")
 _FAILURES: Final = codec_of(Failure)

@@ -22,7 +22,7 @@ from dagrun.kernel.decide.recovery import is_refused_for_now
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model.outcome import Outcome, State
 from dagrun.kernel.model.tool import AnyTool
-from dagrun.kernel.runtime.deadlines import Timers
+from dagrun.kernel.runtime.backend import Timers
 from dagrun.kernel.runtime.live_attempt import LiveAttempt
 from dagrun.kernel.runtime.run_parts import RunParts
 

@@ -14,7 +14,7 @@ from dagrun.kernel.model.executor import CallFailed, ToolCall
 from dagrun.kernel.model.outcome import ErrorKind, Failure, Outcome, SharedCall, State
 from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import encode, to_json
-from dagrun.kernel.runtime.deadlines import Timers
+from dagrun.kernel.runtime.backend import Timers
 from dagrun.kernel.runtime.live_attempt import LiveAttempt
 
 Make: TypeAlias = Callable[[LiveAttempt, AnyTool, dict[str, Any], bytes, int], SingleFlightCall]

@@ -40,8 +40,13 @@ from dagrun.kernel.model.question import Answer
 from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.tracing import RunTracer
 from dagrun.kernel.model.value import Stored
-from dagrun.kernel.runtime.backend import is_being_cancelled, is_cancellation, leave_leaked_scopes, uncancel_task
-from dagrun.kernel.runtime.deadlines import Timers
+from dagrun.kernel.runtime.backend import (
+    Timers,
+    is_being_cancelled,
+    is_cancellation,
+    leave_leaked_scopes,
+    uncancel_task,
+)
 from dagrun.kernel.runtime.live_attempt import LiveAttempt, leaked_outcome
 from dagrun.kernel.runtime.run_parts import RunParts
 from dagrun.kernel.runtime.steps.attempt import AskPerson, AttemptRunner, encoder_of, executor_of

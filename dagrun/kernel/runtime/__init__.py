@@ -1,8 +1,8 @@
 """Everything that awaits: a checked plan and its options in, a `RunResult` out.
 
-Open `run.py` first: `Run` is what the host holds. `run_parts.py` has what all parts of a run share, `run_assembly.py`
-makes the parts, opens and closes them, and `resume.py` does what a crash has cut off. Then follow a step from ready to
-settled in `steps/scheduler.py`. The rooms:
+Open `run.py` first: `Run` is what the host holds, and `RunAssembly` makes the parts, opens and closes them.
+`run_parts.py` has what all parts of a run share, and `resume.py` does what a crash has cut off. Then follow a step from
+ready to settled in `steps/scheduler.py`. The rooms:
 
 - `steps` runs steps, and ends the run;
 - `record` makes every change of the state, and writes it to the journal;

@@ -1,4 +1,4 @@
-"""The few things that differ between asyncio and trio."""
+"""The few things that differ between asyncio and trio; and the timers of a run: all deadlines on one heap."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from heapq import heappop, heappush
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+from anyio.abc import TaskGroup
 from anyio.lowlevel import EventLoopToken
 
 T = TypeVar("T")
@@ -383,3 +385,52 @@ async def off_loop(steps: int, work: Callable[[], T]) -> T:
     if steps < MANY_STEPS or (is_asyncio() and getattr(asyncio.get_running_loop(), "jumps", False) is True):
         return work()
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+
+
+class Timers:
+    """Calls functions at given times. The sleeping task starts with the first alarm, and wakes only for alarms.
+
+    Args:
+        tasks: The task group of the run.
+        now: The clock of the loop.
+        after: Called when all alarms that were due have rung.
+    """
+
+    def __init__(self, tasks: TaskGroup, now: Callable[[], float], after: Callable[[], None]) -> None:
+        self._after = after
+        self._tasks = tasks
+        self._now = now
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        self._nap: anyio.CancelScope | None = None
+        self._is_over = False
+
+    def at(self, time: float, ring: Callable[[], None]) -> None:
+        """Call *ring* at *time* on the clock of the loop, or soon after. *ring* checks whether it still matters."""
+        self._count += 1
+        heappush(self._heap, (time, self._count, ring))
+        if self._nap is None:
+            self._nap = anyio.CancelScope(deadline=time)
+            self._tasks.start_soon(self._sleep, name="dagrun alarms")
+        elif time < self._nap.deadline:
+            self._nap.deadline = time
+
+    def stop(self) -> None:
+        """Ring no more, and let the sleeping task end."""
+        self._is_over = True
+        self._heap.clear()
+        if self._nap is not None:
+            self._nap.cancel()
+
+    async def _sleep(self) -> None:
+        while not self._is_over and self._nap is not None:
+            with self._nap:
+                await anyio.sleep_forever()
+            self._ring_due()
+            self._nap = anyio.CancelScope(deadline=self._heap[0][0] if self._heap else math.inf)
+
+    def _ring_due(self) -> None:
+        now = self._now()
+        while self._heap and self._heap[0][0] <= now and not self._is_over:
+            heappop(self._heap)[2]()
+        self._after()

@@ -1,6 +1,6 @@
 """The parts of a run that belong to optional features, as the runtime calls them.
 
-1. The runtime knows the protocol of a feature, and never imports the feature. `RunFeatures`, in `run_assembly.py`,
+1. The runtime knows the protocol of a feature, and never imports the feature. `RunFeatures`, in `run.py`,
    makes the part of a feature for one run, if the run wants it; `dagrun.api` passes it in.
 2. A run without a feature has `None` in its place, and pays for one test.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dagrun.kernel.graph.node import Node
     from dagrun.kernel.model.executor import ToolCall
     from dagrun.kernel.model.outcome import Decision, Failure, Outcome
-    from dagrun.kernel.runtime.deadlines import Timers
+    from dagrun.kernel.runtime.backend import Timers
     from dagrun.kernel.runtime.live_attempt import LiveAttempt
     from dagrun.kernel.runtime.result import RunResult
 

@@ -14,12 +14,12 @@ from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Cap, Node
 from dagrun.kernel.graph.step_order import Frontier
 from dagrun.kernel.model.outcome import Decision, ErrorKind, Outcome, Recovery
-from dagrun.kernel.runtime.deadlines import Timers
+from dagrun.kernel.runtime.backend import Timers
 from dagrun.kernel.runtime.live_attempt import LiveAttempt
 from dagrun.kernel.runtime.record.record import Record
 from dagrun.kernel.runtime.steps.attempt import AttemptRunner
 from dagrun.kernel.runtime.steps.attempt_completion import AttemptCompletion, RecoveryDecider
-from dagrun.kernel.runtime.steps.cancellation import Cancellation
+from dagrun.kernel.runtime.steps.run_completion import Cancellation
 from dagrun.kernel.runtime.steps.scheduler import Scheduler
 from dagrun.kernel.runtime.steps.workers import Workers, WorkerScope
 

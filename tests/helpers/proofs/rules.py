@@ -12,7 +12,7 @@ from dagrun.events import AttemptEnded, AttemptStarted, ReplanStarted, RunEnded,
 from dagrun.kernel.graph.changes import GOAL
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model.outcome import Recovery
-from dagrun.kernel.runtime.record.backlog import Backlog
+from dagrun.kernel.runtime.record.record import Backlog
 from splice_rules import queued
 
 if TYPE_CHECKING:

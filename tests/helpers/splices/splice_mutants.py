@@ -28,7 +28,7 @@ from dagrun.kernel.runtime.live_attempt import LiveAttempt
 from dagrun.kernel.runtime.planning.coordinator import Coordinator
 from dagrun.kernel.runtime.record.record import Record
 from dagrun.kernel.runtime.steps.attempt_completion import AttemptCompletion
-from dagrun.kernel.runtime.steps.cancellation import Cancellation
+from dagrun.kernel.runtime.steps.run_completion import Cancellation
 from dagrun.kernel.runtime.steps.workers import Workers
 
 # As they are; while a mutant is in place, its name leads to the mutant.

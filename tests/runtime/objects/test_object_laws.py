@@ -17,7 +17,7 @@ from dagrun import MemoryJournal, Plan, Policy, Status, Step
 from dagrun.kernel.graph import output_eviction
 from dagrun.kernel.model.contracts import held_objects
 from dagrun.kernel.model.value import for_record
-from dagrun.kernel.runtime.record import recorder
+from dagrun.kernel.runtime.record import event_log
 from objects import CANARY, Thing, Workshop, texts_of
 from simulation import replaced
 
@@ -141,7 +141,7 @@ MUTANTS: dict[str, dict[Any, Any]] = {
     "releases at once": {output_eviction._is_needed: _at_once},
     "records the object": {for_record: lambda stored: repr(getattr(stored, "value", stored))},
     "records the tokens with what they stand for": {
-        recorder.without_objects: lambda event: event,
+        event_log.without_objects: lambda event: event,
         held_objects.type_name: lambda kind: CANARY,
     },
 }

@@ -17,7 +17,7 @@ from dagrun import Add, Answer, Brief, Event, MemoryJournal, Patch, Plan, Policy
 from dagrun.errors import SpliceRefused
 from dagrun.events import GoalChanged, ReplanRequested, StepSettled
 from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.runtime.record.backlog import Backlog
+from dagrun.kernel.runtime.record.record import Backlog
 from keeping import Keeping
 from replans import Thinker
 from small_tools import ONCE, near, states, toolset

@@ -26,7 +26,7 @@ from dagrun.kernel.model.outcome import ErrorKind, Failure, Outcome, State, Stat
 from dagrun.kernel.model.question import Answer, Approver, Asked, Question, answer_from, standing
 from dagrun.kernel.model.redaction.redactor import RedactingLogger
 from dagrun.kernel.model.value import encode
-from dagrun.kernel.runtime.deadlines import Timers
+from dagrun.kernel.runtime.backend import Timers
 from dagrun.kernel.runtime.people.approvers import ApproverCalls
 from dagrun.kernel.runtime.plugin_calls import PluginFailed
 from dagrun.kernel.runtime.record.record import CLOSED, Record

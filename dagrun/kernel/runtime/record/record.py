@@ -6,6 +6,10 @@
    for the observers.
 3. What follows from a change at once, such as skipping the steps behind a failed one, is done by the same method.
 4. Observers are shown the events of a change when it is complete, by `deliver`. They may change the run in turn.
+5. The `Backlog` settles steps that are to be skipped or cancelled, some hundred in each turn of the loop. To settle
+   10,000 takes a tenth of a second, in which no other task in the loop would get its turn. The steps can no longer
+   start, so nothing goes wrong while only some of them are settled, and the run does not end before all are. What
+   changes the plan, and a question to the planner or a person, has the rest settled first.
 """
 
 from __future__ import annotations
@@ -13,12 +17,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
 
 from dagrun.errors import Problem, ValueRefused, ValueTooLarge
 from dagrun.kernel.decide.recovery import Ended, Situation, Tally, decide
 from dagrun.kernel.decide.replanning import fingerprint_of
-from dagrun.kernel.graph.changes import GOAL, apply
+from dagrun.kernel.graph.changes import GOAL
 from dagrun.kernel.graph.fold import leaves_effect_unresolved, open_frames
 from dagrun.kernel.graph.live_graph import PAUSE, LiveGraph
 from dagrun.kernel.graph.node import Node
@@ -30,11 +37,6 @@ from dagrun.kernel.model.event import (
     ModelCharged,
     ModelReserved,
     PlannerAsked,
-    Progress,
-    RunEnded,
-    RunResumed,
-    RunStarted,
-    RunSuspended,
     StepExpanded,
     StepSettled,
 )
@@ -42,13 +44,10 @@ from dagrun.kernel.model.outcome import Decision, ErrorKind, Failure, Outcome, R
 from dagrun.kernel.model.plan import RetryRule
 from dagrun.kernel.model.planner import Trigger
 from dagrun.kernel.model.question import Answer, Asked, Question
-from dagrun.kernel.model.redaction.events import CLEANERS
 from dagrun.kernel.model.value import ArtifactStore, Stored, Unavailable, encode, join_stored
-from dagrun.kernel.runtime.frame_files import opened
-from dagrun.kernel.runtime.record.backlog import Backlog
-from dagrun.kernel.runtime.record.failure_log import WATCHED, FailureLog, drop
-from dagrun.kernel.runtime.record.observers import Observer
+from dagrun.kernel.runtime.record.event_log import EventLog
 from dagrun.kernel.runtime.run_callbacks import RunCallbacks
+from dagrun.kernel.runtime.run_files import opened
 
 if TYPE_CHECKING:
     from dagrun.kernel.graph.patches.apply_patch import CheckedPatch
@@ -59,155 +58,6 @@ _NO_RETRY: Final = RetryRule(max_attempts=1)
 
 CLOSED: Final = "a person stopped the run after {}"
 TAKEN_OVER: Final = "taken over from run {}"
-
-
-class EventLog:
-    """Numbers the events of a run, applies them, and passes them to the journal and the observers.
-
-    Args:
-        graph: The state; only this object changes it.
-        now: The clock of the loop.
-        keep: Writes an event to the journal, before any observer is shown it; `None` if there is no journal.
-        flush: Called at the end of each change: the events written since then become durable together.
-        run_id: The name of the run, for the log.
-
-    Attributes:
-        graph: The state.
-        zero: When the run began, on the clock of the loop; time in which the run was suspended is left out.
-        ended_at: When it ended, or was suspended; `None` until then.
-    """
-
-    def __init__(
-        self,
-        graph: LiveGraph,
-        now: Callable[[], float],
-        keep: Callable[[Event], object] | None = None,
-        flush: Callable[[], None] | None = None,
-        *,
-        run_id: str = "",
-    ) -> None:
-        self.graph = graph
-        self.zero = now()
-        self.ended_at: float | None = None
-        self._now = now
-        self._keep = keep
-        self._flush = flush
-        self._redactor = graph.plan.redactor
-        self._run_id = run_id
-        self._failures: list[Event] = []  # to be logged at the end of the change
-        self._seq = 0
-        self._first: RunStarted | RunResumed | None = None
-        self._observers: list[Observer] = []
-        self._pending: list[Event] = []
-        self._is_delivering = False
-
-    def next_seq(self) -> int:
-        """Return the number of the next event; to be used at once."""
-        self._seq += 1
-        return self._seq
-
-    def at(self) -> float:
-        """Return the seconds since the start of the run."""
-        return self._now() - self.zero
-
-    def seconds_since(self, at: float) -> float:
-        """Return the seconds since *at*, a time of the run, including the time in which the run had no process."""
-        return self.at() - at + self.graph.asleep_since(at)
-
-    @property
-    def makespan(self) -> float:
-        """Seconds from the start of the run to its end, or to now."""
-        return (self._now() if self.ended_at is None else self.ended_at) - self.zero
-
-    def emit(self, event: Event, node: Node | None = None) -> None:
-        """Apply *event* to the state, and pass it to the journal and the observers; *node* is its step, if known."""
-        clean = CLEANERS.get(type(event))
-        if clean is not None:  # before anything else: what follows from the event is clean, too
-            clean(event, self._redactor)
-            if type(event) in WATCHED:
-                if self.ended_at is None:
-                    self._failures.append(event)
-                else:
-                    drop(event)
-        self._take(event, node)
-
-    def _take(self, event: Event, node: Node | None = None) -> None:
-        """Apply and pass on an event without text that must be redacted: see `emit`.
-
-        Every event passes here. After the end, or after a suspension, none counts: what a planner or a tool still does
-        in that very turn of the loop would damage the record.
-        """
-        if self.ended_at is not None:
-            return
-        apply(self.graph, event, node)
-        if self._keep is not None:
-            self._keep(event)
-        if self._observers:
-            event._redactor = self._redactor  # here, and not in a loop of its own: every event passes
-            self._pending.append(event)
-
-    def deliver(self) -> None:
-        """Show the observers the new events: called at the end of a change, never in the middle of one."""
-        if self._flush is not None:
-            self._flush()
-        if self._failures:
-            failures, self._failures = self._failures, []
-            FailureLog(self.graph, self._run_id).write(failures)
-        # An observer may change the run again, for instance cancel a step; the events of that are delivered in turn.
-        while self._pending and not self._is_delivering:
-            batch, self._pending = self._pending, []
-            self._is_delivering = True
-            try:
-                for observer in self._observers:
-                    observer.take(batch)
-            finally:
-                self._is_delivering = False
-
-    def watch(self, observer: Observer) -> None:
-        """Show every event from now on to *observer*, and the first event, if nothing else has happened yet."""
-        if self._first is not None and self._seq == self._first.seq:
-            self._first._redactor = self._redactor
-            observer.take((self._first,))
-        if self.ended_at is None:
-            self.deliver()
-            self._observers.append(observer)
-        else:
-            observer.close()
-
-    def begin_run(self, event: RunStarted) -> None:
-        """Record the start of the run: the first event. The caller that starts a run can subscribe only after it."""
-        self._first = event
-        self.emit(event)
-
-    def resume_run(self, seq: int, at: float, event: Callable[[int, float], RunResumed]) -> None:
-        """Resume after record *seq*, made *at* seconds after the start; the time since then does not count."""
-        self._seq = seq
-        self.zero = self._now() - at
-        self._first = resumed = event(self.next_seq(), at)
-        self.emit(resumed)
-
-    def progress(self, node: Node, fraction: float | None, message: str) -> None:
-        """Show the observers how far a step is; no state changes."""
-        if self._observers:
-            event = Progress(self._seq, self.at(), node.id, fraction, self._redactor.text(message))
-            event._redactor = self._redactor
-            self._pending.append(event)
-            self.deliver()
-
-    def end_run(self, status: Status, reason: str) -> None:
-        """Record the end of the run: the last event."""
-        self._close(RunEnded(self.next_seq(), self.at(), status, reason))
-
-    def suspend_run(self, status: Status, reason: str) -> None:
-        """Record that the run is suspended: the last event until it is resumed."""
-        self._close(RunSuspended(self.next_seq(), self.at(), status, reason))
-
-    def _close(self, event: RunEnded | RunSuspended) -> None:
-        self.emit(event)
-        self.ended_at = self.zero + event.at  # nothing is recorded from here on: see `_take`
-        self.deliver()
-        for observer in self._observers:
-            observer.close()
 
 
 class Record(EventLog):
@@ -590,3 +440,88 @@ class Record(EventLog):
         states = Counter(child.state for child in children if child.state is not _SUCCEEDED)
         counts = ", ".join(f"{count} of {len(children)} elements {state}" for state, count in states.items())
         self.settle(parent, _SUCCEEDED, counts, value=value, errors=errors)
+
+
+class Backlog:
+    """Settles steps, and leaves those that are too many for one turn of the loop to a task of its own.
+
+    Args:
+        graph: The state; read here.
+        up: Is told after each turn: the run may have ended with it.
+
+    Attributes:
+        portion: The most steps that are looked at in one turn.
+    """
+
+    portion: ClassVar[int] = 200
+
+    def __init__(self, graph: LiveGraph, up: RunCallbacks) -> None:
+        self._graph = graph
+        self._up = up
+        self._left: list[Iterator[None]] = []  # the last is worked on; what follows from one of its steps comes on top
+        self._is_settling = False
+        self._is_at_work = False
+        self._tasks: TaskGroup | None = None
+
+    def open(self, tasks: TaskGroup) -> None:
+        """Leave steps to later turns from now on."""
+        self._tasks = tasks
+
+    def close(self) -> None:
+        """Settle all that is left, and from now on everything at once: soon there is no task that could do it."""
+        self._tasks = None
+        self.finish()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether steps are left to be settled, or the run may end in the next turn, as they all are."""
+        return bool(self._left) or (self._is_at_work and self._tasks is not None)
+
+    def take(self, work: Iterator[None]) -> None:
+        """Settle steps, after those that are left.
+
+        Args:
+            work: Settles them, and yields after each. What follows from a step is done before the next one.
+        """
+        if self._is_settling:
+            self._left.append(work)
+            return
+        is_first = not self._left
+        self._left.insert(0, work)
+        if is_first or self._may_not_wait:
+            self._settle(self.portion)
+        if self._left and not self._is_at_work and self._tasks is not None:
+            self._is_at_work = True
+            self._tasks.start_soon(self._work, name="dagrun backlog")
+
+    def finish(self) -> None:
+        """Settle all that is left."""
+        if self._left and not self._is_settling:
+            self._settle(None)
+
+    @property
+    def _may_not_wait(self) -> bool:
+        """Whether a planner or a person may change the run at any time; or there is no task."""
+        graph = self._graph
+        return self._tasks is None or bool(graph.is_drafting or graph.triggers or graph.questions)
+
+    def _settle(self, most: int | None) -> None:
+        """Settle so many steps; all, if *most* is `None`, or if they may not wait."""
+        self._is_settling, count = True, 0
+        try:
+            while self._left and (most is None or count < most or self._may_not_wait):
+                work, count = self._left[-1], count + 1
+                if next(work, self) is self:
+                    self._left.remove(work)
+        finally:
+            self._is_settling = False
+
+    async def _work(self) -> None:
+        try:
+            while self._left:
+                self._settle(self.portion)
+                self._up.on_external_change()  # shows what is done; the run ends in a turn of its own
+                await checkpoint()
+        finally:
+            self._is_at_work = False
+        self._up.on_external_change()  # also if other code has settled the rest

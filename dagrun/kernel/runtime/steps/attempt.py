@@ -35,9 +35,9 @@ from dagrun.kernel.model.tracing import AttemptFacts, RunTracer
 from dagrun.kernel.model.value import ArtifactStore, Stored, decode, describe, encode, to_json
 from dagrun.kernel.runtime.backend import is_being_cancelled, is_cancellation
 from dagrun.kernel.runtime.coroutine_driver import Suspended
-from dagrun.kernel.runtime.frame_files import FiledOutput, held_in_files, opened
 from dagrun.kernel.runtime.live_attempt import LiveAttempt
 from dagrun.kernel.runtime.run_features import CallSharer
+from dagrun.kernel.runtime.run_files import FiledOutput, held_in_files, opened
 from dagrun.kernel.runtime.run_parts import RunParts
 from dagrun.kernel.runtime.steps.object_arguments import arguments_with_objects, held_elements
 from dagrun.kernel.runtime.steps.spilled_outputs import refuse_kept_out, refuse_spilled, why_list_spilled

@@ -25,7 +25,7 @@ from dagrun.kernel.graph.node import Cap, Node
 from dagrun.kernel.model.event import Reviewed
 from dagrun.kernel.model.outcome import PROCEED, Decision, Outcome, Recovery, State, TriggerKind
 from dagrun.kernel.model.policy import Policy
-from dagrun.kernel.runtime.deadlines import Timers
+from dagrun.kernel.runtime.backend import Timers
 from dagrun.kernel.runtime.live_attempt import (
     LiveAttempt,
     OptionalAttemptState,

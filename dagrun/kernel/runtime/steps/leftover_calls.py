@@ -17,9 +17,8 @@ from anyio.lowlevel import current_token
 
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model.outcome import State, Status
-from dagrun.kernel.runtime.backend import call_soon, named_loop
+from dagrun.kernel.runtime.backend import Timers, call_soon, named_loop
 from dagrun.kernel.runtime.coroutine_driver import Leftover, in_words
-from dagrun.kernel.runtime.deadlines import Timers
 from dagrun.kernel.runtime.live_attempt import LiveAttempt
 from dagrun.kernel.runtime.run_features import ProviderGate
 from dagrun.kernel.runtime.run_parts import RunParts

@@ -25,18 +25,15 @@ from dagrun.kernel.decide.replanning import unagreed_calls
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model.critic import Sources
 from dagrun.kernel.model.outcome import Decision, ErrorKind, Outcome, Recovery, State, Status
-from dagrun.kernel.runtime.backend import is_being_cancelled
-from dagrun.kernel.runtime.deadlines import Timers
+from dagrun.kernel.runtime.backend import Timers, is_being_cancelled
 from dagrun.kernel.runtime.live_attempt import LiveAttempt, OptionalAttemptState, leaked_outcome
 from dagrun.kernel.runtime.run_features import Hedging
 from dagrun.kernel.runtime.run_parts import RunParts
-from dagrun.kernel.runtime.steps.admission import Admission
-from dagrun.kernel.runtime.steps.ask_from_tool import AskFromTool
+from dagrun.kernel.runtime.steps.admission import Admission, AskFromTool
 from dagrun.kernel.runtime.steps.attempt import AttemptRunner
 from dagrun.kernel.runtime.steps.attempt_completion import CANCELLED_AROUND, AttemptCompletion, RecoveryDecider
-from dagrun.kernel.runtime.steps.cancellation import Cancellation
 from dagrun.kernel.runtime.steps.reviews import Reviews, judged
-from dagrun.kernel.runtime.steps.run_completion import RunCompletion
+from dagrun.kernel.runtime.steps.run_completion import Cancellation, RunCompletion
 from dagrun.kernel.runtime.steps.workers import WorkerScope
 from dagrun.kernel.runtime.stop_scope import StopScope
 
