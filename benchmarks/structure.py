@@ -62,7 +62,7 @@ ROOMS: Final[Mapping[str, int]] = {
     "plans": 1_360,
     "serve": 2_190,
     "sources": 3_420,  # with what real MCP servers and published OpenAPI documents do
-    "testing": 2_590,
+    "testing": 2_740,
     "top files": 1_670,
     "workers": 330,
 }

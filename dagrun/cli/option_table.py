@@ -282,7 +282,13 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
             multiple=True)),
     *rows_of("bench sim", row("--plot FILE", "plot", "Draw the figures: .png, .svg or .pdf.")),
     *rows_of("tools", row("--check", "check", "Report tools that are hard to choose or unsafe to call."),
-        row("--ignore CODE", "ignored", "Leave out findings of this code.", multiple=True)),
+        row("--ignore CODE", "ignored", "Leave out findings of this code.", multiple=True),
+        row("--rehearse ARGS", "rehearsed",
+            "With --check: call tool NAME with these arguments, a JSON object, and cut the call off at each of its"
+            " awaits; report what it leaves."),
+        row("--then ARGS", "then",
+            "With --rehearse: the arguments of the call after each of them, with another answer; report if it gets"
+            " that of the call before.")),
     *rows_of("mcp.serve",
         row("--plans DIR", "plans",
             "Offer each plan of DIR (.json, .yaml) as a tool. Without it: check_plan, run_plan.", type=_DIR_THERE),

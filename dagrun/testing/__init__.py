@@ -4,12 +4,12 @@ In: a plan under test, with its tools, models or journal replaced. Out: exact ti
 
 - `virtual_clock.py`: a timeout of an hour costs nothing, and a makespan is exact.
 - `stand_ins.py`: a tool with the same contract and a script in place of its function.
+- `rehearsal.py`: what a call of a tool leaves if it is cut off.
 - `golden_tasks.py`: cases in YAML as parameters of a pytest test.
 - `model_server`: a `FakeModelServer` that plays model APIs; `journal_suite`: the conformance tests of journals.
 
 Open `stand_ins.py` first. Threads, processes and sockets run in real time: test them, and everything that talks to a
-`FakeModelServer`, on a real loop. Only `dagrun.evaluate` imports this package; a run
-never does.
+`FakeModelServer`, on a real loop. Only `dagrun.evaluate` and the command line import this package; a run never does.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dagrun.testing.model_server.calls import RecordedCall
     from dagrun.testing.model_server.script import Fault, ModelAnswer
     from dagrun.testing.model_server.server import FakeModelServer
+    from dagrun.testing.rehearsal import Rehearsal, rehearse_cancel
     from dagrun.testing.stand_ins import StandIn, Takes
     from dagrun.testing.virtual_clock import VirtualClockLoop, run_virtual, virtual_backend
 
@@ -32,6 +33,7 @@ _NAMES = {
     "dagrun.testing.model_server.calls": "RecordedCall",
     "dagrun.testing.model_server.script": "Fault ModelAnswer",
     "dagrun.testing.model_server.server": "FakeModelServer",
+    "dagrun.testing.rehearsal": "Rehearsal rehearse_cancel",
     "dagrun.testing.stand_ins": "StandIn Takes",
     "dagrun.testing.virtual_clock": "VirtualClockLoop run_virtual virtual_backend",
 }
@@ -45,10 +47,12 @@ __all__ = [
     "GoldenTask",
     "ModelAnswer",
     "RecordedCall",
+    "Rehearsal",
     "StandIn",
     "Takes",
     "VirtualClockLoop",
     "cases",
+    "rehearse_cancel",
     "run_virtual",
     "virtual_backend",
 ]

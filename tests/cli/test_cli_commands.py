@@ -6,6 +6,7 @@ import json
 import sys
 import xml.etree.ElementTree as ET
 from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -424,3 +425,32 @@ def test_a_file_of_tools_stands_in_for_no_other_module(shell: Shell) -> None:
         ended = shell("tools", "--tools", file)
         assert ended.code == 2
         assert says in ended.err
+
+
+TALKER = '''
+import asyncio
+import dagrun
+
+replies = None
+
+@dagrun.tool(effect="read")
+async def weather(city: str) -> str:
+    """Ask for the weather."""
+    global replies
+    replies = replies or asyncio.Queue()
+    asyncio.get_running_loop().call_later(0.01, replies.put_nowait, city)
+    return await replies.get()
+'''
+
+
+def test_a_rehearsal_says_what_a_call_that_is_cut_off_leaves(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "talker.py").write_text(TALKER)
+    both = ("--rehearse", '{"city": "Oslo"}', "--then", '{"city": "Rome"}')
+
+    done = shell("tools", "weather", "--tools", str(tmp_path / "talker.py"), "--check", *both)
+    wrong = shell("tools", "weather", "--tools", str(tmp_path / "talker.py"), "--check", "--rehearse", "Oslo")
+
+    last = "  the next call got the answer of the one that was cut off (await 1)"
+    assert (done.code, done.out.splitlines()[-1]) == (1, last)
+    assert wrong.code == 2
+    assert '--rehearse takes a JSON object, such as \'{"city": "Oslo"}\', not Oslo' in wrong.err

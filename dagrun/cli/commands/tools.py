@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
 
 @command("tools")
-def tools(*, names: tuple[str, ...], check: bool, ignored: tuple[str, ...], as_json: bool, **flags: Any) -> int:
+def tools(
+    *,
+    names: tuple[str, ...],
+    check: bool,
+    ignored: tuple[str, ...],
+    rehearsed: str | None,
+    then: str | None,
+    as_json: bool,
+    **flags: Any,
+) -> int:
     """List the given tools, or the tools of installed packages; for MCP servers, with the source of each effect.
 
     With NAME, show the description, effect, arguments and output of this tool.
@@ -30,19 +39,29 @@ def tools(*, names: tuple[str, ...], check: bool, ignored: tuple[str, ...], as_j
     arguments without a type, undeclared effects, too many arguments, no documented errors, an effect without approval
     or reconcile. Each finding has a code, a reason, and a fix.
 
+    --check --rehearse calls an async tool without effects, cuts the call off at its first await, at its second, and so
+    on, and reports programs, threads, tasks and sockets that are left, and what the next call then gets.
+
     Examples:
       dagrun tools --tools my_tools
       dagrun tools load_csv --tools my_tools
       dagrun tools --tools my_tools --check
       dagrun tools load_csv --tools my_tools --check --ignore DR810 --json
+      dagrun tools weather -t my_tools --check --rehearse '{"city": "Oslo"}'
 
     Exit codes: 0, with --check 0 nothing was found, 1 something was; 2 wrong usage.
     """
-    if ignored and not check:
-        raise BadInput("--ignore is for --check")
+    if not check and (ignored or rehearsed):
+        raise BadInput(f"{'--ignore' if ignored else '--rehearse'} is for --check")
+    if then and not rehearsed:
+        raise BadInput("--then is for --rehearse")
+    if rehearsed and len(names) != 1:
+        raise BadInput("--rehearse calls one tool: name it")
     with data_output() as data:
         toolbox = _toolbox(flags)
         chosen = [toolbox[name] for name in names] or list(toolbox.values())
+        if rehearsed:
+            return _rehearse(chosen[0], _arguments("--rehearse", rehearsed), then, data, as_json=as_json)
         if check:
             return _check(chosen, ignored, data, as_json=as_json)
         if as_json:
@@ -53,6 +72,30 @@ def tools(*, names: tuple[str, ...], check: bool, ignored: tuple[str, ...], as_j
         else:
             data.text(_table(chosen) if chosen else "no tools")
     return 0
+
+
+def _rehearse(tool: AnyTool, args: dict[str, Any], then: str | None, data: Data, *, as_json: bool) -> int:
+    import anyio
+
+    from dagrun.testing import rehearse_cancel
+
+    after = None if then is None else _arguments("--then", then)
+    seen = anyio.run(rehearse_cancel, tool, args, after)
+    if as_json:
+        data.json({"schema_version": SCHEMA_VERSION, **asdict(seen)})
+    else:
+        data.text(str(seen))
+    return int(bool(seen.faults))
+
+
+def _arguments(option: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise BadInput(f'{option} takes a JSON object, such as \'{{"city": "Oslo"}}\', not {shorten(text, 60)}')
+    return found
 
 
 def _check(chosen: Sequence[AnyTool], ignored: Sequence[str], data: Data, *, as_json: bool) -> int:
