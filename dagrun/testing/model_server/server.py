@@ -38,7 +38,8 @@ class FakeModelServer:
         apis: The APIs of the server; the paths of other APIs answer 404.
         structures: The supported ways to request a structure; others answer 400.
         models: The names of its models; other names answer 404. `None` for any name.
-        is_strict: Whether to refuse schemas that the hosted providers refuse in their strict modes.
+        is_strict: Whether to refuse schemas that the hosted providers refuse in their strict modes, and patterns and
+            formats that a server of open models refuses or misreads.
         ignores_schema: Whether to play the Responses API of llama.cpp, which accepts a schema and ignores it: the text
             comes in a code fence after a sentence, and the events lack fields.
 
