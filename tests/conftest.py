@@ -19,7 +19,7 @@ import dagrun
 import postgres_server
 from dagrun.kernel.runtime.backend import loop_options
 from dagrun.testing import virtual_backend
-from stages_of_tests import choose_stages, only_at_night
+from stages_of_tests import choose_stages, is_later, only_at_night
 from transitions import watch_transitions
 
 # Few examples in everyday runs; the big numbers are for the night. No deadline: what a case takes says more about the
@@ -37,7 +37,7 @@ if "PYTEST_XDIST_WORKER" in os.environ or not any(one.startswith(("-n", "--numpr
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Let the collector pass over what is there: going through 20,000 tests took half a second each time."""
-    gc.collect()
+    gc.collect()  # classes with slots leave the class behind that they were made of, which tests would count
     gc.freeze()
     gc.enable()
 
@@ -138,14 +138,16 @@ async def _no_tasks_left() -> AsyncIterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _no_leaks() -> Iterator[None]:
+def _no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Nothing else that a test has started outlives it either: no thread, no child process, no descriptor."""
-    threads, starts, files = set(threading.enumerate()), _Starts.count, _open_files()
+    threads, starts, pythons, files = set(threading.enumerate()), _Starts.count, _Starts.pythons, _open_files()
     yield
     if _Starts.count > starts:
         # The browser of the tests of pages is started once for all of them.
         left = [child for child in psutil.Process().children(recursive=True) if not _is_of_browser(child)]
         assert not left, f"child processes left behind: {left}"
+    if _Starts.pythons > pythons:
+        assert is_later(request.node), "Python was started, which costs as much as fifty other tests: mark it costly"
     for thread in set(threading.enumerate()) - threads:
         if not thread.daemon:  # trio keeps idle daemons for the next one who needs a thread
             thread.join(5)  # it may be about to end
@@ -164,14 +166,19 @@ def _is_of_browser(process: psutil.Process) -> bool:
 
 
 class _Starts:
-    """Counts the processes that were started, because looking for children after every test takes too long."""
+    """Counts the processes that were started, because looking for children after every test takes too long.
 
-    count = 0
+    And those of them that run Python, which are dear; libraries also ask small programs for versions and fonts.
+    """
+
+    count = pythons = 0
 
     @classmethod
-    def notice(cls, event: str, args: object) -> None:
+    def notice(cls, event: str, args: tuple[Any, ...]) -> None:
         if event in {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}:
             cls.count += 1
+            is_python = event == "subprocess.Popen" and os.path.basename(os.fsdecode(args[0])).startswith("python")
+            cls.pythons += is_python
 
 
 sys.addaudithook(_Starts.notice)

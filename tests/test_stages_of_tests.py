@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -176,3 +179,37 @@ def test_a_function_that_runs_at_night_only_is_named() -> None:
 
     assert _only_at_night(Case("a.py::test[1]", night), Case("a.py::test[2]", night)) == ["a.py::test"]
     assert _only_at_night(Case("a.py::test[1]", night), Case("a.py::test[2]", rigs), Case("a.py::other")) == []
+
+
+STARTING = """
+import subprocess
+import sys
+
+import pytest
+
+
+def test_of_everyday_work():
+    subprocess.run([sys.executable, "-c", ""], check=True)
+
+
+@pytest.mark.costly
+def test_of_the_rigs():
+    subprocess.run([sys.executable, "-c", ""], check=True)
+"""
+
+
+@pytest.mark.costly
+def test_what_starts_python_without_its_mark_fails(tmp_path: Path) -> None:
+    """Or everyday tests would become slow again, one after the other."""
+    (tmp_path / "test_starting.py").write_text(STARTING)
+    ours = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "conftest", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *ours, "-m", "", str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
+        capture_output=True,
+        text=True,
+    )
+
+    assert "Python was started, which costs as much as fifty other tests: mark it costly" in done.stdout
+    assert re.search(r"^ERROR .*::test_of_everyday_work", done.stdout, re.MULTILINE)
+    assert "2 passed, 1 error" in done.stdout

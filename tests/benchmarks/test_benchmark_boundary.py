@@ -44,6 +44,7 @@ def test_rows_are_written_and_the_gate_fails(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.anyio
+@pytest.mark.rigs
 async def test_it_measures_checks_and_runs() -> None:
     (row,) = await boundary.measure((10,), 1)
 

@@ -218,6 +218,7 @@ def test_a_worker_that_dies_is_told_with_its_last_words() -> None:
     assert report.trouble.startswith("over")
 
 
+@pytest.mark.rigs
 def test_the_recorded_results_are_drawn(kept: Path) -> None:
     """Both plots, in both kinds."""
     assert {path.name for path in kept.iterdir()} == {

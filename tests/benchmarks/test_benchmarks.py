@@ -245,7 +245,7 @@ def test_the_table_shows_what_was_missed() -> None:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A tiny measurement, as it is kept."""
-    rows = list(overhead.measure_case(TINY))
+    rows = [overhead.measure_row(TINY, shape, steps, 2) for shape in TINY.shapes for steps in TINY.sizes]
     taken = [Memory("chain", 10, "traced", 800.0)]
     kept: dict[str, Any] = json.loads(json.dumps(overhead.as_json(rows, list(overhead.growth_of(rows)), taken)))
     draw_overhead(kept, tmp_path_factory.mktemp("first") / "plot")  # the fonts that it opens stay open

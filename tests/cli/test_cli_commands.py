@@ -406,6 +406,7 @@ def thrice(number: int) -> int:
 '''
 
 
+@pytest.mark.costly
 def test_tools_are_named_by_their_file(shell: Shell) -> None:
     """Also those that a worker process has to import."""
     shell.file("own_tools_here.py", OWN_TOOLS)

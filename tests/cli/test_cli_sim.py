@@ -38,7 +38,7 @@ def test_a_table_has_intervals_critical_steps_and_what_is_taken_for_granted(shel
 
 
 def test_variants_are_compared_with_the_first(shell: Shell) -> None:
-    args = ["sim", shell.plan(*PLAN), *TOOLS, *TIMES, "--repeat", "300", "--vary", "max_running=1,2,none"]
+    args = ["sim", shell.plan(*PLAN), *TOOLS, *TIMES, "--repeat", "100", "--vary", "max_running=1,2,none"]
     ended = shell(*args)
 
     lines = ended.out.splitlines()
@@ -49,7 +49,7 @@ def test_variants_are_compared_with_the_first(shell: Shell) -> None:
     assert [variant["settings"] for variant in figures["variants"]] == [{"max_running": n} for n in (1, 2, None)]
     assert figures["variants"][1]["makespan"] == figures["variants"][2]["makespan"]
     assert figures["variants"][2]["slower_than_first"]["p50"][1] < 0
-    assert (figures["status"], figures["plan"], figures["runs"]) == ("succeeded", "plan.json", 300)
+    assert (figures["status"], figures["plan"], figures["runs"]) == ("succeeded", "plan.json", 100)
 
 
 def test_a_limit_of_the_policy_and_of_the_command_line_counts(shell: Shell) -> None:

@@ -45,6 +45,7 @@ def lazy_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LazyGroup:
 
 
 @pytest.mark.parametrize("args", [["--version"], ["--version", "--version"]], ids=["fast path", "click"])
+@pytest.mark.costly
 def test_version_is_one_line(args: list[str]) -> None:
     """The short way round click prints what click prints."""
     result = python("-m", "dagrun", *args)

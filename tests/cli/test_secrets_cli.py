@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from command_line import Shell, finished, shell
 from leaky_tools import FORMS, VALUE, traces_in
+from stages_of_tests import by_day_each_once
 
 __all__ = ["shell"]
 
@@ -44,10 +45,10 @@ def left_in(folder: Path) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    "how", [(), ("--json",), ("--events", "jsonl"), ("-vv",)], ids=["plain", "json", "events", "vv"]
-)
+HOW: Final = ((), ("--json",), ("--events", "jsonl"), ("-vv",))
+
+
+@pytest.mark.parametrize(("form", "how"), by_day_each_once(FORMS, HOW))
 def test_no_form_of_a_secret_is_printed_or_left(shell: Shell, form: str, how: tuple[str, ...]) -> None:
     """S60, S62, S65: not on the terminal, in ``run.json``, in the record, nor where ``-vv`` shows everything."""
     plan = leaky_plan(shell, form)

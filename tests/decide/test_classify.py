@@ -419,6 +419,7 @@ def test_validation_error_does_not_show_the_values() -> None:
     assert "integer" in failure.message
 
 
+@pytest.mark.costly
 def test_no_client_library_is_imported() -> None:
     """A run without HTTP must not pay for two of them."""
     code = "import sys, dagrun.kernel.decide.classify; print(*sys.modules)"

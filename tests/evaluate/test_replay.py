@@ -137,7 +137,7 @@ def test_random_runs_come_to_the_same_again() -> None:
 @pytest.mark.rigs
 def test_many_random_runs_come_to_the_same_again() -> None:
     """The same for rarer runs."""
-    ends = play(range(1_000, 1_200))
+    ends = play(range(1_000, 1_100))
     assert set(ends) >= {Status.SUCCEEDED, Status.FAILED, Status.UNKNOWN, Status.OVER_BUDGET}
 
 
@@ -712,9 +712,9 @@ def test_a_run_whose_record_breaks_off_is_suspended_there() -> None:
     assert run_virtual(main) == (Status.CANCELLED, "its record ends here", ([], ""))
 
 
-def test_a_thousand_calls_are_found_without_a_search_through_all() -> None:
+def test_hundreds_of_calls_are_found_without_a_search_through_all() -> None:
     """They are looked up by key: each is looked for once."""
-    count = 1_000
+    count = 300
 
     async def many(journal: MemoryJournal) -> None:
         step = Step(id="all", tool="look", for_each=[f"{n}" for n in range(count)], args={"what": "${item}"})

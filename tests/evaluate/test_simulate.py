@@ -163,7 +163,7 @@ _DRAWN = {"fetch": "exp(1)", "look": "lognorm(1, 1)", "save": "uniform(0, 1)"}
 
 def test_variants_share_their_luck_whatever_order_they_call_in() -> None:
     """Of three independent calls, the run with one place lasts as long as all together, with three as the longest."""
-    found = simulate(THREE, TOOLS, runs=200, durations=_DRAWN, vary={"max_running": [1, 2, 3, None]})
+    found = simulate(THREE, TOOLS, runs=50, durations=_DRAWN, vary={"max_running": [1, 2, 3, None]})
 
     one_place, two, three, free = (variant.makespans for variant in found.variants)
     assert three == pytest.approx(free)
@@ -172,7 +172,7 @@ def test_variants_share_their_luck_whatever_order_they_call_in() -> None:
         assert alone < 3 * all_three
     # The sum of three exponential durations says what the third one was, if the two others are known.
     singles = [
-        one(simulate(plan(*calls_of("fetch", id_)), TOOLS, runs=200, durations=_DRAWN)).makespans for id_ in "abc"
+        one(simulate(plan(*calls_of("fetch", id_)), TOOLS, runs=50, durations=_DRAWN)).makespans for id_ in "abc"
     ]
     assert [sum(parts) for parts in zip(*singles, strict=True)] == pytest.approx(one_place)
 
@@ -211,7 +211,7 @@ def test_each_attempt_has_luck_of_its_own() -> None:
     """With 3 attempts of which half fail, an eighth of the runs fails; with equal draws it would be a half."""
     policy = dagrun.Policy(retry=dagrun.RetryRule(max_attempts=3, first_delay=0.1))
     found = simulate(
-        plan(*calls_of("fetch", "a")), TOOLS, policy=policy, runs=800, durations={"fetch": 1}, failures={"fetch": "0.5"}
+        plan(*calls_of("fetch", "a")), TOOLS, policy=policy, runs=250, durations={"fetch": 1}, failures={"fetch": "0.5"}
     )
 
     low, high = one(found).success_interval

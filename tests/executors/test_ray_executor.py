@@ -98,6 +98,7 @@ async def test_a_chain_costs_one_question_for_each_call(ray: FakeRay) -> None:
     assert questions <= 53  # the first, which is held, and its like at the end
 
 
+@pytest.mark.rigs
 async def test_calls_that_had_to_wait_travel_together_and_never_too_many(ray: FakeRay) -> None:
     """A worker answers no question while it begins calls: with too many at once it would seem lost."""
     async with opened(ray, workers=1) as executor:

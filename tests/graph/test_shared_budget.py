@@ -204,13 +204,13 @@ async def _random(seed: int) -> tuple[list[str], list[RunResult]]:
 def test_no_runs_together_get_above_a_shared_ceiling() -> None:
     """Random plans, usage, ceilings, moments and cancellations; and every run ends, with every step settled."""
     reached = 0
-    for seed in choose_seeds(200, 4_000):
+    for seed in choose_seeds(70, 4_000):
         faults, results = run_virtual(_random, seed, backend=("asyncio", "trio")[seed % 2])
         assert faults == [], seed
         for result in results:
             assert all(found.state.is_settled for found in result.steps.values()), seed
             reached += "of all runs" in result.reason
-    assert reached >= 20
+    assert reached >= 7
 
 
 async def test_a_budget_is_given_to_an_engine() -> None:

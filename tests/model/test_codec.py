@@ -45,6 +45,7 @@ from folders import DATA, python_path
 from fuzz import run_case
 from random_cases import make_case
 from records import EXAMPLES
+from seeds import choose_seeds
 
 FIXTURE: Final = DATA / "journal_format_1.jsonl"
 
@@ -155,7 +156,7 @@ def test_numbers_and_texts_come_back_as_they_were(number: float, count: int, tex
 
 def test_all_that_random_runs_tell_comes_back() -> None:
     """The events of real runs, with failures, retries, patches, questions and planners, are read back unchanged."""
-    for seed in range(20):
+    for seed in choose_seeds(8, 200):
         for event in itertools.chain(*run_case(make_case(seed)).seen):
             if type(event).__name__ in RECORDED:
                 same(replace(event, checked=None) if isinstance(event, Spliced) else event)

@@ -110,6 +110,7 @@ def test_the_graph_says_which_edges_are_missing(needs: list[str], told: str) -> 
     assert told in make_report(plan_view(plan)).decode()
 
 
+@pytest.mark.rigs
 def test_sizes_keep_to_the_budget() -> None:
     """22 steps in 80 KB, 2,000 in half a megabyte."""
     assert len(make_report(view_of(at_once(rich).past))) <= 80_000

@@ -324,6 +324,7 @@ async def test_a_second_call_is_a_child_of_the_first() -> None:
 
 @pytest.mark.real_time
 @pytest.mark.anyio
+@pytest.mark.costly
 async def test_spans_of_tools_are_below_their_attempts() -> None:
     """In a coroutine, its task group, a worker thread and a worker process."""
     traced = Traced()

@@ -116,6 +116,7 @@ async def test_who_is_cancelled_does_not_wait_for_the_check() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.real_time
+@pytest.mark.rigs
 async def test_a_big_run_goes_on_from_its_journal() -> None:
     """Its record is folded beside the loop as well, into the state that it had."""
     journal = dagrun.MemoryJournal()

@@ -58,6 +58,6 @@ def test_a_run_settles_in_several_turns_wherever_it_is_cancelled(portion: int, m
 @pytest.mark.rigs(seconds=40)
 def test_many_runs_settle_wherever_they_are_cancelled() -> None:
     """The same for plans with failures, retries, lists, stubborn tools and limits of all kinds."""
-    points = sum(check_everywhere(seed) for seed in choose_seeds(14, 150))
+    points = sum(check_everywhere(seed) for seed in choose_seeds(5, 150))
     print(f"{points} cancellations")
-    assert points > 300
+    assert points > 100

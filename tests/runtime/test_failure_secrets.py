@@ -225,6 +225,7 @@ async def test_no_part_of_a_secret_is_in_any_text_about_a_failure() -> None:
 
 
 @pytest.mark.real_time
+@pytest.mark.costly
 async def test_a_worker_process_gives_no_secret_away_in_a_traceback() -> None:
     step = Step(id="s", tool="raises_a_secret", args={"key": {"$secret": "db"}})
     secret = "hunter2-hunter2"

@@ -183,6 +183,7 @@ async def test_a_plain_function_in_a_thread_says_the_same() -> None:
 
 
 @pytest.mark.real_time
+@pytest.mark.costly
 async def test_of_a_worker_process_the_traceback_comes_as_text() -> None:
     result = await play(step("fail_with", args={"name": "KeyError"}), tools=[fail_with])
     failure = result.steps["s"].failure

@@ -45,6 +45,7 @@ from small_tools import toolset
 RUN: Final = "run"
 WAYS: Final = ("suspend", "cancel", "scope", "task")
 BACKENDS: Final = ("asyncio", "trio")
+SWEPT: Final = ("asyncio", pytest.param("trio", marks=pytest.mark.rigs))
 
 
 @dagrun.tool(effect="read")
@@ -191,7 +192,7 @@ def sweep(make_planner: Callable[[int], Any], way: str, backend: str, options: A
     run_virtual(_sweep, make_planner, way, range(3), range(7), options, backend=backend)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", SWEPT)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("planner", [Streamer, Whole])
 def test_a_run_that_is_stopped_while_its_plan_is_written_can_go_on(planner: Any, way: str, backend: str) -> None:
@@ -199,7 +200,7 @@ def test_a_run_that_is_stopped_while_its_plan_is_written_can_go_on(planner: Any,
     sweep(planner, way, backend, {"goal": "do it"})
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", SWEPT)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_that_is_stopped_while_its_planner_answers_can_go_on(way: str, backend: str) -> None:
     """Request and answer, answer and stop meet in one turn of the loop."""

@@ -134,7 +134,7 @@ def test_single_elements_do_what_single_steps_do() -> None:
 
     Only what follows an element that was left out differs: it gets null, so the law leaves that to the examples.
     """
-    for seed in choose_seeds(60, 2_000):
+    for seed in choose_seeds(25, 2_000):
         rng = random.Random(f"alike {seed}")
         rows = rows_of(rng, 3)
         bad = {(rng.randrange(3), row["n"]) for row in rows if rng.random() < 0.25}
@@ -194,7 +194,7 @@ def test_no_splice_loses_an_element_or_calls_one_twice(backend: str) -> None:
     """Every step and element is called at most once; a list has a value for each element that has succeeded, and it is
     the one that the element before it had when it started."""
     applied = whole = 0
-    for seed in choose_seeds(120, 3_000):
+    for seed in choose_seeds(50, 3_000):
         world = World()
         result, (rows, done) = run_virtual(partial(play, seed, world), backend=backend)
         applied += len(done)
@@ -211,8 +211,8 @@ def test_no_splice_loses_an_element_or_calls_one_twice(backend: str) -> None:
         if not any(isinstance(edit, Drop) for _, edit in done):  # nothing was left out, so nothing may be missing
             assert all(step.state == "succeeded" for step in result.steps.values() if not step.is_gone), (seed, done)
             whole += 1
-    assert applied > 100
-    assert whole > 20
+    assert applied > 40
+    assert whole > 8
 
 
 def _check_values(result: Any, id_: str, seed: int) -> None:

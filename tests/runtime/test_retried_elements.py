@@ -21,6 +21,7 @@ from dagrun.extend import Journal
 from dagrun.kernel.model.tool import AnyTool
 from dagrun.testing import run_virtual
 from replans import Thinker, instead
+from seeds import NIGHT
 
 pytestmark = pytest.mark.anyio
 
@@ -401,7 +402,7 @@ def _done(result: RunResult) -> set[str]:
 def test_a_retry_calls_exactly_what_has_not_succeeded_or_gets_other_arguments(effect: str) -> None:
     """For any chain of for_each steps, over lists and over each other."""
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=1000 if NIGHT else 20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(chains())
     def law(case: tuple[list[Step], set[tuple[str, Any]]]) -> None:
         steps, broken = case

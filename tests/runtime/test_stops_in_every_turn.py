@@ -61,12 +61,12 @@ def test_a_cancelled_task_that_meets_a_cancelled_scope_is_cancelled() -> None:
 @pytest.mark.rigs(seconds=20)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_many_stops_lose_nothing(backend: str) -> None:
-    """Of 120 runs a part of the turns, at night all: nothing follows an end, and a doubt ends the run as unknown."""
-    met = stops(choose_seeds(120, 3_000), backend, part=1.0 if NIGHT else 0.12)
+    """Of 40 runs a part of the turns, at night all: nothing follows an end, and a doubt ends the run as unknown."""
+    met = stops(choose_seeds(40, 3_000), backend, part=1.0 if NIGHT else 0.12)
     print(f"{backend}: {dict(met.most_common())}")
     if ONE_SEED is None:
-        assert sum(met[way] for way in WAYS[backend]) > 320
-        assert min(met[way] for way in WAYS[backend]) > 20, "the rig has gone blind"
+        assert sum(met[way] for way in WAYS[backend]) > 100
+        assert min(met[way] for way in WAYS[backend]) > 6, "the rig has gone blind"
 
 
 def stopped(parts: Parts) -> Iterator[str]:

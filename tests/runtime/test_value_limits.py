@@ -270,6 +270,7 @@ async def test_a_retried_run_still_has_large_values_and_files() -> None:
 
 
 @pytest.mark.real_time
+@pytest.mark.costly
 async def test_worker_processes_have_the_same_limits() -> None:
     """Arguments and outputs of many frames: what is over the limit of the tool becomes a file here, too."""
     texts = Step(id="texts", tool="join_texts", args={"texts": ["${p0}", "${p1}", "${p2}"]})

@@ -410,8 +410,9 @@ def test_one_broken_operation_among_many_costs_only_itself() -> None:
     )
 
 
+@pytest.mark.costly
 def test_importing_dagrun_loads_none_of_it() -> None:
-    """Nor does a check of a plan, or ``dagrun --version``."""
+    """Nor does a tool, a check of a plan, or ``dagrun --version``."""
     script = (
         "import dagrun, sys, dagrun.cli.main\n"
         "@dagrun.tool(effect='pure')\nasync def a() -> int: return 1\n"

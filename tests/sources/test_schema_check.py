@@ -233,6 +233,7 @@ def test_a_hostile_schema_is_refused_with_its_place(name: str) -> None:
     assert len(str(caught.value)) < 600
 
 
+@pytest.mark.rigs
 def test_work_is_bounded_where_references_multiply_with_the_value() -> None:
     """Two branches at each of 60 levels of a value would be 2 ** 60 looks at it."""
     branches = [{"properties": {"x": {"$ref": "#/$defs/N"}}, "required": ["no", name]} for name in ("a", "b")]

@@ -25,6 +25,7 @@ from dagrun.kernel.model.outcome import ErrorKind
 from dagrun_tools.files import confined_files, file_tools
 from dagrun_tools.files.confined_files import OutsideRoot
 from dagrun_tools.files.file_tools import FileRules, read_file, write_file
+from seeds import NIGHT
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_readers_see_all_of_a_file_or_nothing(root: Path) -> None:
 
     reader = threading.Thread(target=look)
     reader.start()
-    for number in range(100):
+    for number in range(1_000 if NIGHT else 40):
         _write("a.txt", (new, old)[number % 2], overwrite=True)
     is_over.set()
     reader.join(20)
@@ -318,7 +319,7 @@ def test_s76_a_folder_that_is_swapped_for_a_link_is_not_followed(root: Path) -> 
     swapper = threading.Thread(target=swap)
     swapper.start()
     seen = set()
-    for _ in range(2000):
+    for _ in range(20_000 if NIGHT else 500):
         with suppress(ToolError):
             seen.add(_read("swap/secret")["text"])
     is_over.set()

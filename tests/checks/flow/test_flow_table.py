@@ -97,6 +97,7 @@ def test_the_page_of_a_tool_has_its_marks(shell: Shell) -> None:
     assert (facts["untrusted"], facts["guarded"]) == (False, ["recipient"])
 
 
+@pytest.mark.costly
 def test_without_a_boundary_none_of_it_is_loaded(tmp_path: Path) -> None:
     """Neither by the check, nor by a run with a patch."""
     script = tmp_path / "no_boundary.py"

@@ -14,6 +14,7 @@ from dagrun import Patch
 from frozen_cases import REFUSED, in_the_middle
 from frozen_mutants import FROZEN_MUTANTS
 from frozen_rig import play
+from seeds import choose_seeds
 from simulation import replaced
 
 pytestmark = [pytest.mark.rigs, pytest.mark.usefixtures("quiet")]
@@ -63,9 +64,9 @@ def test_a_planner_that_tries_everything_makes_no_call_that_the_first_plan_did_n
 @pytest.mark.rigs(seconds=60)
 def test_many_planners_that_try_everything() -> None:
     """As above, many more of them; also runs that wait for a person, and are resumed."""
-    counts = _counts_of(range(QUICK, SEEDS))
+    counts = _counts_of(choose_seeds(500, 10_000))
 
-    assert min(counts[name] for name in ("resumed", "spliced", "split", "DR427", "DR428", "DR429")) > 50, counts
+    assert min(counts[name] for name in ("resumed", "spliced", "split", "DR427", "DR428", "DR429")) > 15, counts
 
 
 @pytest.mark.rigs(seconds=60)

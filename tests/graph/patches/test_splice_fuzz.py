@@ -39,7 +39,7 @@ LEAST: Final = {
     "ask": 0.9,
 }
 MOST_DISCARDED: Final = 0.05  # of the patches that are meant to be valid; more, and the generator has lost its guide
-LEAST_SPLICED: Final = 900
+LEAST_SPLICED: Final = 300
 SPOILT: Final = "spoilt: "
 
 
@@ -73,7 +73,7 @@ def test_many_patches_keep_all_rules() -> None:
     Every verdict is that of the model, a refusal leaves no trace, and each step gives in the end what it gives in a
     fresh run of the last plan. Accepted patches are counted: a rig whose patches are all refused proves nothing.
     """
-    seeds = choose_seeds(600, 30_000)
+    seeds = choose_seeds(200, 30_000)
     done = fuzz(seeds)
     print(", ".join(f"{count} {what}" for what, count in done.most_common()))
     if ONE_SEED is not None:

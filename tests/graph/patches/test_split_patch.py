@@ -13,6 +13,7 @@ from dagrun import Add, Drop, Patch, Replace, Rewire, Step
 from dagrun.kernel.graph.patches import split_patch as splits
 from dagrun.kernel.graph.patches.split_patch import POLICY, split_patch
 from frozen_cases import ANN, OK, add, in_the_middle, instead
+from seeds import choose_seeds
 from simulation import replaced
 from split_cases import make_split_case
 
@@ -124,8 +125,8 @@ def test_what_is_left_follows_from_what_the_patch_is_made_of() -> None:
     """The oracle knows how the patch was written; the product reads it."""
     counts = Counter[str]()
 
-    assert not list(laws({}, counts=counts))
-    assert min(counts[name] for name in ("whole", "split", "refused")) > 30, counts
+    assert not list(laws({}, choose_seeds(200, 6_000), counts))
+    assert min(counts[name] for name in ("whole", "split", "refused")) > 10, counts
 
 
 def behind_the_failed_alone(graph: Any, failed: Any) -> set[str]:

@@ -66,6 +66,15 @@ def stage_of_copy(name: str) -> str:
     return "night" if crc32(name.encode()) % SHARE else "rigs"
 
 
+def by_day_each_once(many: Collection[object], few: Sequence[object]) -> list[object]:
+    """Give all pairs, as cases of a test: by day each of *many* once, with *few* in turn; at night the others, too."""
+    return [
+        pytest.param(one, other, marks=[] if number % len(few) == place else pytest.mark.night)
+        for number, one in enumerate(many)
+        for place, other in enumerate(few)
+    ]
+
+
 def is_later(item: pytest.Item) -> bool:
     """Tell whether `make test` leaves a case out."""
     return any(item.get_closest_marker(stage) is not None for stage in ("rigs", "night"))

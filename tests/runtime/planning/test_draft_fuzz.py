@@ -70,14 +70,14 @@ def too_rare(done: Counter[str], least: dict[str, float], seeds: int) -> dict[st
 @pytest.mark.rigs(seconds=40)
 def test_many_drafts_keep_all_rules() -> None:
     """Steps start exactly when they may, effects wait, a refused plan freezes what waits, and every run ends."""
-    seeds = choose_seeds(1_500, 30_000)
+    seeds = choose_seeds(500, 30_000)
     done = fuzz(seeds)
     print(", ".join(f"{count} {what}" for what, count in done.most_common()))
     if ONE_SEED is not None:
         return
     assert not too_rare(done, LEAST, len(seeds)), "the fuzzer has gone blind"
     refused = {name: done[f"refused: {name}"] for name in FAULTS}
-    assert all(count >= (100 if NIGHT else 5) for count in refused.values()), refused
+    assert all(count >= (100 if NIGHT else 1) for count in refused.values()), refused
 
 
 def use(seeds: Iterable[int]) -> Counter[str]:
@@ -98,7 +98,7 @@ def test_some_planners_stay_below_every_ceiling() -> None:
 @pytest.mark.rigs
 def test_many_planners_stay_below_every_ceiling() -> None:
     """Models of planners and steps, of runs that share a budget: spent and reserved are never more than there is."""
-    seeds = choose_seeds(400, 10_000)
+    seeds = choose_seeds(150, 10_000)
     done = use(seeds)
     print(", ".join(f"{count} {what}" for what, count in done.most_common()))
     if ONE_SEED is None:

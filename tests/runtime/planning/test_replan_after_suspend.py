@@ -12,6 +12,7 @@ import dagrun
 from dagrun import Event, MemoryJournal, Plan, Policy, Step
 from dagrun.events import PlannerAsked
 from dagrun.testing import run_virtual
+from seeds import NIGHT
 
 
 @dagrun.tool(effect="read")
@@ -54,6 +55,6 @@ async def suspend_beside_a_failure() -> tuple[int, int]:
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_no_call_of_a_planner_begins_after_a_run_was_suspended(backend: str) -> None:
     """The order of tasks in an instant is random on trio, so it is tried often."""
-    for _ in range(60):
+    for _ in range(600 if NIGHT else 20):
         called, on_record = run_virtual(suspend_beside_a_failure, backend=backend)
         assert called == on_record

@@ -40,6 +40,7 @@ def _runs(backend: str) -> tuple[RunResult, RunResult]:
 
 
 @both
+@pytest.mark.rigs
 def test_the_other_branches_do_not_notice(backend: str) -> None:
     """On virtual time every one of their steps starts and ends at the very same instant: not approximately."""
     before, after = map(times_of, _runs(backend))

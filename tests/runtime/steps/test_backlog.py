@@ -600,6 +600,7 @@ CAUGHT_BY: dict[type[Backlog], Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("mutant", CAUGHT_BY, ids=lambda mutant: mutant.__name__)
+@pytest.mark.rigs
 async def test_mutants_are_caught(mutant: type[Backlog], small_portions: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagrun.kernel.runtime.record.record.Backlog", mutant)
     with pytest.raises((AssertionError, TimeoutError, pytest.fail.Exception)), anyio.fail_after(60):
