@@ -62,6 +62,7 @@ bench: $(READY) ## measure what dagrun costs per step, and how long whole plans 
 	$(BIN)/python benchmarks/watch.py --browser
 	$(BIN)/python benchmarks/tracing.py
 	$(BIN)/python benchmarks/prepare.py
+	$(BIN)/python benchmarks/whole.py
 	$(BIN)/python benchmarks/boundary.py
 	$(BIN)/python benchmarks/mcp_calls.py
 

@@ -2,8 +2,8 @@
 
     python benchmarks/check.py [--results FOLDER]
 
-**What is measured.** A part of what ``overhead.py``, ``latency.py`` and ``commands.py`` measure, by the same functions,
-compared with what their last full runs have left in ``results/``. CI does so with every change.
+**What is measured.** A part of what ``overhead.py``, ``latency.py``, ``whole.py`` and ``commands.py`` measure, by the
+same functions, compared with what their last full runs have left in ``results/``. CI does so with every change.
 
 **How to read it.** One line for each figure: recorded, now, the change, a verdict. Only ratios to a baseline that took
 turns with dagrun, an exponent of growth, and bytes are compared, never times. A machine that changes its speed hits
@@ -30,11 +30,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import anyio
+
 import command
 import commands
 import latency
 import memory
 import overhead
+import whole
 
 SLACK: Final = 0.25
 MAX_SECONDS: Final = 90
@@ -150,6 +153,20 @@ def latency_ratio(name: str, measure: Callable[[], float]) -> Watched:
     return Watched(name, "ratio", "latency", "latency", {"name": name}, "value", measure)
 
 
+def whole_ratio(field: str) -> Watched:
+    """What a job of 1,000 steps without a common shape costs, or a part of it."""
+    row, name = {"shape": "random3", "steps": 1_000}, "whole job" if field == "whole" else f"{field} of a whole job"
+    return Watched(
+        f"{name} / bare",
+        "ratio",
+        "whole",
+        "whole",
+        row,
+        field,
+        lambda: float(getattr(anyio.run(whole.measure_row, "random3", 1_000, 5), field)),
+    )
+
+
 def start_ratio(name: str) -> Watched:
     """What a command costs to start, as a ratio to the libraries that it needs."""
     row, measure = {"name": name}, lambda: commands.ratio_of(name, 4)
@@ -185,6 +202,8 @@ def watched() -> Iterator[Watched]:
     yield latency_ratio(
         "check, referred / pydantic", lambda: latency.checking("by reference", latency.PLAN_STEPS, 7).ratio
     )
+    yield whole_ratio("whole")
+    yield whole_ratio("check")
     yield latency_ratio("start-up / bare", lambda: latency.starting(11)[0].ratio)
     yield latency_ratio("cancel / bare", lambda: latency.cancelling(7).ratio)
     yield start_ratio("runs")

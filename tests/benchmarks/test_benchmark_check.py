@@ -137,6 +137,8 @@ def test_what_is_watched_is_recorded() -> None:
         assert (one.field, one.kind) in {
             ("ratio", "ratio"),
             ("value", "ratio"),
+            ("whole", "ratio"),
+            ("check", "ratio"),
             ("ours", "exponent"),
             ("bytes", "bytes"),
         }
