@@ -21,7 +21,7 @@ _ROOT: Final = Path(__file__).parents[1]
 _PACKAGES: Final = ("kernel", "features", "plans", "journal", "executors", "model_tools", "api")
 # What they import in functions.
 _OTHERS: Final = ("dagrun.codec", "networkx", "anyio._backends._asyncio", "anyio.streams.memory")
-_EXTRAS: Final = ("dagrun.executors.ray", "dagrun.journal.postgres")  # loaded by whoever names what they are for
+_EXTRAS: Final = ("dagrun.executors.ray", "dagrun.journal.postgres")  # loaded by code that uses them
 
 OWN_LOOP: Final[ContextVar[bool]] = ContextVar("dagrun own loop", default=False)
 """Whether the loop was started for one run, so that nobody else waits while its modules are loaded."""

@@ -218,7 +218,7 @@ async def retry(run_id: str, **options: Unpack[RetryOptions]) -> AsyncIterator[R
     """Run again, as a new run, the steps that did not succeed in a run that has ended.
 
     The new run takes over the outputs of the steps that succeeded. Its idempotency keys are those of the first run: a
-    service that knows them sees the same calls once more, not new ones.
+    service that knows them sees the same calls again, not new ones.
 
     Args:
         run_id: The run that has ended.

@@ -64,7 +64,7 @@ class RubricCritic(StepFilter):
     """Has a model mark outputs; the lowest mark of an output is its score, and its confidence if it passes.
 
     The model sees the step (tool, arguments, description, expected output) and its output, quoted as data. Its calls
-    are charged to the run. The model is asked once more if its answer does not fit the form, or if its server was busy.
+    are charged to the run. The model is asked again if its answer does not fit the form, or if its server was busy.
     After that the review fails, and the step fails with it: an output without a judgement does not pass.
 
     Args:

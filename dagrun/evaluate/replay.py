@@ -2,7 +2,7 @@
 
 1. Tools are found by step and attempt, the planner by request, people by the id of the question. What is not found is a
    `Miss`; nothing is inferred.
-2. A run that was resumed is played from its last resumption on: what is on record before that is what it resumes from.
+2. A run that was resumed is played from its last resumption on: it resumes from the record before that.
    A retry is played from behind the outputs that it took over.
 3. What the host did has no key: it is done at its place in the record.
 4. Outcomes take as long as they took. That does not say which of two things at one instant came first, so each waits

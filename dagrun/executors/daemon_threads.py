@@ -1,6 +1,6 @@
 """Threads that run plain functions, and do not keep the interpreter from exiting.
 
-At its exit Python waits for the worker threads of anyio on asyncio, for ever if one has a function that never ends.
+At its exit Python waits for the worker threads of anyio on asyncio, forever if one has a function that never ends.
 Those of trio are daemons, as these are. What a function may call of `anyio.from_thread` is the same in all of them.
 """
 

@@ -75,7 +75,7 @@ class Composing:
         tool = self._graph.plan.toolbox[COMPOSE]
         known: Mapping[str, Any] = {"results": self._results(), "goal": self._graph.goal}
         args = {name: value for name, value in known.items() if name in tool.arguments.names}
-        # A planner is not asked to mend the last step: all that the plan was for has succeeded.
+        # A planner is not asked to fix the last step: all that the plan was for has succeeded.
         step = Step(id=id_, tool=COMPOSE, args=args, on_failure="stop", description="composes the answer")
         patch = Patch(edits=(Add(step=step),), output=f"${{{id_}}}", reason="the answer is composed from the results")
         checked, problems = self._splicer.check(patch)

@@ -114,7 +114,7 @@ def is_waited_for(graph: LiveGraph, node: Node, rests: Iterable[Rest]) -> bool:
 
     Args:
         graph: The state.
-        node: A running step, which may be called once more from the start.
+        node: A running step, which may be called again from the start.
         rests: The result of `longest_rests`.
     """
     family = _family(node).id

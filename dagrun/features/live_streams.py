@@ -8,7 +8,7 @@
    run, and its provider counts one call less. Else the elements that it waits for might never start.
 4. An element is handed over when no patch and no answer of the planner can change it any more, or when it has
    succeeded or was left out. If one that was handed over as left out is replaced after all, the call is stopped, and
-   made anew; that attempt does not count. Only calls without an effect get here. A call
+   made again; that attempt does not count. Only calls without an effect get here. A call
    that returns after it has taken one as left out ends when the for_each has settled, after which nothing is replaced.
 5. An element that will not come stops the call, and the step is skipped, as it would be with the whole list; one of the
    wrong type fails it.

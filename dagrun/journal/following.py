@@ -21,7 +21,7 @@ _LATEST: Final = 60.0
 class RecordFollower:
     """Reads one run again and again, each record once.
 
-    A look never waits for records: whoever uses it decides when it looks, or waits by `wait`. Only one look at a time.
+    A look never waits for records: the caller decides when to look, or waits by `wait`. Only one look at a time.
 
     Args:
         journal: The journal with the record.

@@ -275,7 +275,7 @@ class MemoryRunLog:
             raise JournalFailed(f"the run log of run '{self.run_id}' is closed: record {self._last} came too late")
 
     def inbox(self) -> AsyncIterator[InboxMessage]:
-        """Return an iterator over the messages, oldest first, each once; it waits for more, for ever."""
+        """Return an iterator over the messages, oldest first, each once; it waits for more, forever."""
         return self._letters
 
     async def backlog(self) -> list[InboxMessage]:

@@ -102,7 +102,7 @@ class Wanted:
     Attributes:
         pools: The pools that it works for.
         refused: The builds that it does not fit, and what differs.
-        max_takeovers: How often a run is taken over; once more, and it is stuck: it probably kills its workers.
+        max_takeovers: How often a run is taken over; after one more, it is stuck: it probably kills its workers.
         unfit_after: Seconds after which a run of a refused build is stuck, if it has been in the queue for so long, and
             no run of its build and pool was carried out in this time: no worker fits it.
     """
@@ -210,7 +210,7 @@ def left_out(standings: Collection[str]) -> list[str]:
 def standing_after(text: bytes) -> tuple[QueueStatus, str]:
     """Return where a run stands that is released after the record *text*, and why.
 
-    A record that cannot be read says nothing: whoever claims the run finds out what is wrong with it.
+    A record that cannot be read says nothing: the worker that claims the run finds the fault.
     """
     try:
         match decode_event(text):

@@ -102,7 +102,7 @@ class RunPaths:
         files = [os.lstat(self.database)]
         with suppress(FileNotFoundError):  # SQLite deletes the log when the last process closes the database
             log = os.lstat(self.wal)
-            files += [log] if log.st_size else []  # an empty one is made by whoever reads
+            files += [log] if log.st_size else []  # a reader makes an empty one
         return tuple(number for file in files for number in (file.st_ino, file.st_size, file.st_mtime_ns))
 
     def make(self) -> None:

@@ -16,7 +16,7 @@ from dagrun.kernel.model.journal import Durability, InboxMessage, Line
 from dagrun.kernel.runtime.backend import call_soon
 
 # Seconds for which a run that was seen to be held is taken for held. Far below any lease, and above what writing a
-# record takes; so a process that was stopped, or whose machine slept, looks once more.
+# record takes; so a process that was stopped, or whose machine slept, looks again.
 FRESH: Final = 0.1
 
 
@@ -155,7 +155,7 @@ class BufferedRunLog(Generic[InboxT, WriterT]):
         writer = self._writer
         while writer.acknowledged < seq:
             if writer.has_ended:
-                # Look once more: the writer may have acknowledged the record just before it ended.
+                # Look again: the writer may have acknowledged the record just before it ended.
                 if writer.acknowledged < seq:
                     self._raise_failure()
                     raise JournalFailed(f"the run log of run '{self.run_id}' is closed: record {seq} came too late")
@@ -170,7 +170,7 @@ class BufferedRunLog(Generic[InboxT, WriterT]):
         """Wait until the last record is durable, and the run is known to be held by this process now.
 
         The lease was checked when the record was written. If the process was stopped since, its lease may have
-        expired; then it looks once more, and again if it was stopped for the rest of the lease meanwhile.
+        expired; then it looks again, and again if it was stopped for the rest of the lease meanwhile.
 
         Raises:
             JournalFailed: As for `durable`.
@@ -229,7 +229,7 @@ class BufferedRunLog(Generic[InboxT, WriterT]):
         if writer.has_ended:
             self._end()
             return
-        # Once more if there were any: the writer may have written more before the new request.
+        # Again if there were any: the writer may have written more before the new request.
         while self._waiters.wake(writer.take_notice()):
             writer.request_notice(self._waiters.first)
 

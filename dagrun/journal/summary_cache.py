@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SUMMARY: Final = "standing.json"
 MOST: Final = 32 * 1024  # bytes of a summary
 # Nanoseconds. The clock of a file system moves in steps of some milliseconds, so a database that was changed a moment
-# ago may be changed once more without a trace.
+# ago may be changed again without a trace.
 UNSURE: Final = 100_000_000
 DURATIONS: Final = ".durations.json"  # not a valid run id
 MOST_DURATIONS: Final = 2**24  # bytes: enough for 10,000 tools

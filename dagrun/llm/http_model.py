@@ -49,14 +49,14 @@ class HttpOptions(TypedDict, total=False):
     """The options that the models of all providers take.
 
     Attributes:
-        base_url: The address of the server; by default, that of the environment, or else the provider's own.
+        base_url: The address of the server; by default, the environment's, or else the provider's own.
         structure: How an answer gets its form: ``schema`` (strict JSON by a schema), ``tool`` (the arguments of a tool
             that must be called), ``json`` (JSON, with the schema in the prompt only); ``auto``, the default, for the
             first of them that the server supports.
         timeout: The longest silence of the server, in seconds; 120 by default.
         max_seconds: The longest call, in seconds; 600 by default.
         prices: The prices of models; by default those of ``genai-prices``, if it is installed.
-        api_key: The key, from the host program, never from a plan; by default that of the environment.
+        api_key: The key, from the host program, never from a plan; by default the environment's.
         http_client: A client of the host, for proxies and the like: an ``AsyncClient`` of httpx2 (`OpenAIModel` takes
             one of httpx, too), for one event loop. The host closes it.
     """

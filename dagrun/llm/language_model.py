@@ -22,7 +22,7 @@ class Message:
 
     Attributes:
         role: Whose turn it is.
-        text: What is said.
+        text: The text.
         reasoning: Of a turn of the model: that of its `Reply`, for servers that want it back.
     """
 

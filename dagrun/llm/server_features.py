@@ -116,7 +116,7 @@ class FeatureChoice:
         """Return the features to try after a refusal; `None` if others would not help. No features are tried twice.
 
         Args:
-            features: What was tried.
+            features: The feature that was tried.
             error: The refusal.
             options: The fields of the body that was refused.
             has_form: Whether the answer was to have a form.

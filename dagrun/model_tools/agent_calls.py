@@ -103,7 +103,7 @@ class AgentCalls:
     Args:
         toolbox: The tools of the agent.
         context: The context of the step.
-        meter: Charges the usage of the tools, and also that of the agent's model.
+        meter: Charges the usage of the tools, and the usage of the agent's model.
         is_costed: Whether there is a ceiling of cost.
         max_shown: The most characters of one output that the model sees.
 

@@ -62,7 +62,7 @@ def llm_tool(
         description: A description for planners.
         system: The system prompt; the rule about quoted data is added to it.
         output: The type of the answer: a pydantic model, a dataclass, ``list[str]``. The answer is validated strictly,
-            and the model is asked once more if it does not fit. `None` for plain text.
+            and the model is asked again if it does not fit. `None` for plain text.
         confidence: Whether the model also says how sure it is. What is made of the answer has at most this confidence;
             an answer of the run below `Policy.min_confidence` is held for a person.
         max_output_tokens: The most tokens of the answer; an answer that is cut off there is a failure.

@@ -60,7 +60,7 @@ def tag(name: str, /, *children: Child, **attributes: Attribute) -> Markup:
 
     Args:
         name: The name of the element.
-        children: What is in it.
+        children: Its contents.
         attributes: Its attributes: ``class_`` for ``class``, ``data_n`` for ``data-n``. `None` and False are left out,
             True has no value, and numbers are rounded to two digits.
     """

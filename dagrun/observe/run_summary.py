@@ -16,7 +16,7 @@ libraries that take longer to load than a list takes to print. The method that c
    waits are measured by the time of day.
 
 A record of an earlier release, or one whose policy hides personal data, is first read by the codec and redacted. The
-chain of hashes is checked by whoever has read the lines; whether the events follow from each other is not.
+chain of hashes is checked by the reader of the lines; whether the events follow from each other is not.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Calls:
 
     Attributes:
         ended: Calls that have ended, without those that were told to stop.
-        judged: Those of them of which the record says whether they succeeded: all calls of tools.
+        judged: Those that the record marks as succeeded or failed: all calls of tools.
         succeeded: Those that succeeded.
         failures: How many of them did not succeed, by kind; see `dagrun.kernel.model.outcome.ErrorKind`. The kind of a
             failure after which the same call may succeed has a ``~`` behind it.
@@ -211,7 +211,7 @@ class RecordCount:
     _of_elements: set[str] = field(default_factory=set)  # steps that took the place of elements
     _offset: float = 0.0  # of the clock of the run to the time of day
     _pools: dict[str, str] = field(default_factory=dict)  # by tool
-    _billed: set[str] = field(default_factory=set)  # tools that may report what they use
+    _billed: set[str] = field(default_factory=set)  # tools that may report their usage
     _running: dict[str, tuple[float, str]] = field(default_factory=dict)  # by step: the start of the call, its tool
     _judged: dict[str, tuple[str, str]] = field(default_factory=dict)  # by step: its last call's tool and fault
     _asked: dict[str, tuple[float, str, str]] = field(default_factory=dict)  # open questions: time of day, kind, words

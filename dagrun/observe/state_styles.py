@@ -89,7 +89,7 @@ WAITS: Final = {
     "planner": "for the planner",
 }
 
-# What was decided about an attempt, by `dagrun.kernel.model.outcome.Recovery`.
+# The decision about an attempt, by `dagrun.kernel.model.outcome.Recovery`.
 RECOVERIES: Final = {
     "retry": "tried again",
     "fall_back": "the fallback takes over",
@@ -164,7 +164,7 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 def waits_text(waits: Mapping[str, float]) -> str:
-    """Write how long steps waited, by reason; what is shorter than a millisecond is left out."""
+    """Write how long steps waited, by reason; parts below a millisecond are left out."""
     return ", ".join(f"{seconds_text(waits[why])} {WAITS[why]}" for why in WAITS if waits.get(why, 0.0) >= 0.001)
 
 

@@ -434,7 +434,7 @@ class _RunSpans:
         plan = self._plans.get(event.request)
         if plan is None:
             return
-        # Its result is known only when the patch has been checked, and its time is that of the call.
+        # Its result is known only when the patch has been checked, and its time is the time of the call.
         plan.ended_at = time_ns()
         if event.fault:
             kind = "exception" if event.failure is None else event.failure.kind.value
@@ -569,7 +569,7 @@ def _give_up(stop: Callable[[], object]) -> None:
 def exported_tracing(workflow: str = "dagrun") -> Iterator[Tracing]:
     """Trace with the SDK, and export traces and metrics by OTLP over HTTP as configured by the ``OTEL_*`` variables.
 
-    What is left is sent when the body ends.
+    The rest is sent when the body ends.
 
     Raises:
         MissingExtra: The SDK or the exporter is not installed.

@@ -180,7 +180,7 @@ class RunawaySteps:
         """Read the next steps.
 
         Raises:
-            PlanRefused: There are too many (``DR108``), or it is the same call once more (``DR421``).
+            PlanRefused: There are too many (``DR108``), or it is the same call again (``DR421``).
         """
         for step in steps:
             self._count += 1

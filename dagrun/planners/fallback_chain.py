@@ -47,7 +47,7 @@ class FallbackChain:
 
     Args:
         planners: The planners in order: planners, chains, or a `FallbackPlanner` for other limits than the default
-            ones. Those of a fallback chain become planners of this one.
+            ones. The planners of an inner chain become planners of this one.
         min_confidence: The least confidence for planners that are no `FallbackPlanner`.
 
     Attributes:

@@ -23,7 +23,7 @@ from dagrun.kernel.model.signature import refuse_async
 
 Patches: TypeAlias = Sequence[Revision] | Mapping[str, Patch | Plan] | Callable[[Brief], Revision]
 
-# Runs to remember; a service makes runs for ever. A forgotten run gets the first patch again, which is then refused.
+# Runs to remember; a service makes runs forever. A forgotten run gets the first patch again, which is then refused.
 MAX_KEPT: Final = 10_000
 
 K = TypeVar("K")

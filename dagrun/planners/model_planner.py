@@ -29,7 +29,7 @@ _PATCH_FORM: Final = ("change_plan", "How the plan changes, or the reason why it
 _LINES: Final = ("compiler", "calls")
 
 # The default of servers for small models suits chats, and at that temperature half of the plans go astray. But at none,
-# a model gives the answer that was refused once more.
+# a model gives the refused answer again.
 _SMALL_TEMPERATURES: Final[dict[Kind, float]] = {"first": 0.0, "repair": 0.6}
 
 # Problems of an answer that did not end by itself: cut off, too long, or with too many steps.
@@ -172,7 +172,7 @@ class ModelPlanner:
             dialect,
             brief,
             wording=self.wording,
-            # A model repeats what it reads, and most of an answer that was cut off is what it must not repeat.
+            # A model repeats what it reads, and most of a cut-off answer must not be repeated.
             previous="" if _is_broken(brief) else previous,
             max_steps=self._limits.max_steps,
         )

@@ -46,7 +46,7 @@ _TOOLS: Final = """\
 - The effects `pure` and `read` only look. `idempotent` and `effectful` change the world: plan such a call only if the \
 goal asks for it, and let it wait for whatever must be known first."""
 
-# What is said of tools only where there are such tools.
+# Texts about kinds of tools, for runs that have such tools.
 FACTS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "approval": "a person must agree to calls; so do before it what can be done",
@@ -273,7 +273,7 @@ class Wording:
     Attributes:
         instructions: What the host says of its world and of good plans, in its own words.
         constraints: What every plan must keep, a sentence each.
-        prompts: Texts in place of those of `TEXTS`, by name; ``dagrun plan --show-prompt --texts`` prints them.
+        prompts: Texts that replace entries of `TEXTS`, by name; ``dagrun plan --show-prompt --texts`` prints them.
         examples: Goals and good answers.
         today: The date that the model is told; `None` for the day of the request.
 

@@ -22,7 +22,7 @@ from dagrun.planners.small_models import small_prompt
 # the next step of a loop.
 Kind = Literal["first", "repair", "replan", "next"]
 
-# With the first faults, a model usually mends the others, too. All of 10,000 would cost more than the plan.
+# With the first faults, a model usually fixes the others, too. All of 10,000 would cost more than the plan.
 MAX_PROBLEMS: Final = 20
 
 

@@ -76,7 +76,7 @@ class AnthropicPlanner(ModelPlanner):
 
 
 def _split(options: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the options of the model, and those of the planner."""
+    """Return the options of the model, and the options of the planner."""
     of_model = {name: options[name] for name in options if name in HttpOptions.__annotations__}
     return of_model, {name: options[name] for name in options if name not in of_model}
 

@@ -166,7 +166,7 @@ def read_routes(folder: str | Path) -> tuple[Route, ...]:
     Of two routes for the same goal, a router uses the first; a warning in the log names both files.
 
     Args:
-        folder: The folder, or one file, which `dagrun learn` has written, or whoever edited its files.
+        folder: The folder, or one file, which `dagrun learn` has written, and people may have edited.
 
     Raises:
         ContractError: There is no such folder, or a file is no route; the message names it.

@@ -1,10 +1,10 @@
 """The dialect ``calls``, for models below two billion parameters: its prompt, and the habits that it corrects.
 
-Such models do not follow pages of rules, and copy what they read. They do well what they have seen done: tools, a goal,
+Such models do not follow pages of rules, and copy examples. They imitate examples well: tools, a goal,
 and the few calls that reach it. So the prompt is a few rules, the tools in a line each, and each example a whole turn
 with tools of its own.
 
-What an answer means is often beyond doubt where its form is not, and the model would often write the same once more:
+What an answer means is often beyond doubt where its form is not, and the model would often write the same again:
 
     1. average(sales("south"))                 901. sales("south")
                                          →     1. average("${901}")

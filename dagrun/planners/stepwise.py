@@ -33,7 +33,7 @@ class StepwisePlanner:
     """Asks a language model for one step, waits for its result, and asks again: an open-ended loop with limits.
 
     The model sees the goal, every step with its state, the outputs as far as the policy shows them (most goals need
-    ``PlanningRule(brief="full")``), and what is left of the ceilings. The loop ends when the model says that the goal
+    ``PlanningRule(brief="full")``), and the remaining budget. The loop ends when the model says that the goal
     is met, that it cannot continue, or that a person is needed. It also ends at *max_steps*, at a ceiling of the run,
     and when the model repeats a failed step with the same arguments. The failure of a step does not fail the run,
     unless the step says otherwise; the model sees it and may try something else.

@@ -2,7 +2,7 @@
 
 The list of a thousand runs must cost next to nothing when nothing has changed. So what is known of a record is kept
 together with its mark (`SupportsVersions`), and only records whose mark has changed are read again. A run that somebody
-looks at, or that another process carries out, has a feed, which reads what is new alone.
+looks at, or that another process carries out, has a feed, which reads new records only.
 
 Of a submitted run, the queue says the pool, and its worker or why it has none; `QueueRows` passes on orders about it.
 """
@@ -260,7 +260,7 @@ class Catalog:
             return []
         if isinstance(self.journal, SupportsVersions):
             marks = await self.journal.marks()
-            # What is seen from inside needs no look at its record.
+            # A run of this process needs no look at its record.
             running = self._running() | self._feeds_inside()
             await self._take_kept(marks)
             made = [await self._entry(run_id, mark) for run_id, mark in marks.items() if run_id not in running]

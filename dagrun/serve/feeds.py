@@ -4,7 +4,7 @@
 2. A run of this process wakes its readers by an observer. The record of a run of another process is looked at again
    and again, but only while a reader waits for news of it.
 3. A reader has a cursor: the mark of the feed and the number of the last event. So a reader that comes back gets what
-   it has missed; one that comes from another feed (the server was started anew) gets the whole view.
+   it has missed; one that comes from another feed (the server was restarted) gets the whole view.
 4. Readers of one run see the same instants (`Frame`): changes are encoded once for all of them, and after changes that
    took long to encode there is a pause of ten times as long.
 5. A run that is too large for the page is refused with a sentence, so that no record can hang a server. The values of
@@ -433,7 +433,7 @@ class RecordFeed(Feed):
 
     def _judge(self) -> None:
         """Note the owner of the run, and whether more records may come."""
-        # A run that was suspended is let go next; whoever takes it up writes so first.
+        # A run that was suspended is let go next; the process that resumes it writes so first.
         is_alive = self.held.is_held and not self.is_over and not self.is_suspended
         owner = self.held.owner if is_alive else ""
         if (owner, is_alive) != (self.watch.owner, self.watch.is_alive):

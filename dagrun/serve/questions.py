@@ -57,7 +57,7 @@ class OrderBody(BaseModel):
 def shown_question(question: Question, redactor: Redactor, *, limit: int = SHOWN) -> dict[str, Any]:
     """Return a question as plain JSON, redacted.
 
-    The arguments are one text, laid out: a browser would round large numbers, and a person agrees to what is shown.
+    The arguments are one text, laid out: a browser would round large numbers, and a person agrees to the shown value.
 
     Args:
         question: The question.

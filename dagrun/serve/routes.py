@@ -61,7 +61,7 @@ class Routes:
     Args:
         catalog: The runs.
         posts: Carries out what a request wants changed.
-        measures: Answers what is asked about metrics.
+        measures: Answers requests for metrics.
         is_read_only: Whether nothing may be changed; the page then shows no buttons.
         stream_seconds: How long a stream lasts at most.
     """

@@ -26,7 +26,7 @@ from dagrun.serve.catalog import Catalog
 from dagrun.serve.feeds import TICK, Feed
 
 PING_EVERY: Final = 15.0  # seconds without news after which a comment is sent, so that nothing on the way hangs up
-PATIENCE: Final = 30.0  # seconds for a reader to take what was sent
+PATIENCE: Final = 30.0  # seconds for a reader to take the data
 
 
 class Stream(Response):
@@ -91,8 +91,8 @@ class Stream(Response):
                     name = "bye" if self._closing.is_set() else "again"
                     yield _event(name, f"{feed.mark}-{self._after}", b"{}")  # there may be more than it was told
                     return
-                # Ticks are those of a clock that all readers share, so that what they get is encoded once.
-                # At least a moment: what is left of a tick may be too short to move the clock.
+                # Ticks are those of a clock that all readers share, so that the data is encoded once.
+                # At least a moment: the rest of a tick may be too short to move the clock.
                 await anyio.sleep(max(TICK / 20, TICK - anyio.current_time() % TICK))
                 if feed.version == seen and not await self._has_news():
                     yield b": ping\n\n"

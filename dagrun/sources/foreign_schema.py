@@ -12,7 +12,7 @@ A foreign schema is hostile input. The rules:
    A schema that is read late may be larger: its definitions are read as far as the limits go, and any other on the
    first value that it is about.
 5. ``pattern``, ``format``, ``patternProperties``, ``uniqueItems`` and ``unevaluated…`` are kept for readers, never
-   executed: a pattern can take for ever, and a comparison of all elements with each other nearly so. Whoever defined
+   executed: a pattern can take forever, and a comparison of all elements with each other nearly so. Whoever defined
    the tool checks them.
 """
 
@@ -354,7 +354,7 @@ class LateDefinitions(dict[str, Any]):
 
     @property
     def all_named(self) -> dict[str, Any]:
-        """What has been read, and the schema of anything in place of what has not."""
+        """The parts that have been read, and the schema of any value for the others."""
         return {name: {} for name in self._reader.unread} | self
 
     def __missing__(self, name: str) -> dict[str, Any]:

@@ -285,7 +285,7 @@ class _ServerCall:
         self._has_effect = not effect.is_free
 
     async def make(self, arguments: dict[str, Any], context: ToolContext) -> Any:
-        """Make the call, and return its output as JSON; once more, if its session is gone and it was not looked at."""
+        """Make the call, and return its output as JSON; again, if its session is gone and it was not looked at."""
         result = await self._result(arguments, context) or await self._result(arguments, context)
         if result is None:
             raise ToolError(f"MCP server {self._connection.name} has no session for this call", retryable=True)

@@ -79,7 +79,7 @@ class ServerConfig:
         target: The command with its arguments; or its address; or a server object of the MCP library, which runs in
             this program.
         extra: More variables of its environment; or the headers of requests to its address.
-        cwd: The folder that it runs in; `None` for that of this program.
+        cwd: The folder that it runs in; `None` for this program's.
         rules: What the host says about it.
         written: Its command or its address as it is written, before variables are filled in.
         secrets: What no message about it may show.

@@ -60,7 +60,7 @@ def mcp_library(module: str) -> Any:
 class Connection:
     """A connection to one server, kept by one task, because the library wants it closed where it was opened.
 
-    A client that has lost its server says so for ever, so each loss leads to a new one. A call waits for one try to
+    A client that has lost its server says so forever, so each loss leads to a new one. A call waits for one try to
     connect at most; that it failed is a failure before anything has happened.
 
     Args:

@@ -58,7 +58,7 @@ class Offer:
     Attributes:
         server: The name of the server.
         target: Its command or its address, as the file of servers says it, before variables are filled in.
-        definition: What it says about the tool.
+        definition: The description of the tool.
         effect: The effect that the tool counts with.
     """
 
@@ -82,7 +82,7 @@ class Difference:
         tool: The name of the tool at its server; empty if the server itself differs.
         place: The part that differs: ``inputSchema.properties.to.description``; empty if a whole tool or server does.
         was: The pinned text around the difference, escaped; `None` if there was none.
-        now: That of now.
+        now: The present one.
     """
 
     server: str

@@ -36,7 +36,7 @@ class SchemaFault:
     Attributes:
         kind: ``missing``: the last part of *place* is not there; ``unknown``: it should not be there; else ``other``.
         place: The place in the value.
-        text: What is wrong, without the value: "it should be a text".
+        text: The fault, without the value: "it should be a text".
     """
 
     kind: FaultKind

@@ -57,10 +57,10 @@ def schema_tool(
         name: The name. Characters that a name cannot have become ``_``; see `fitting_name`.
         call: An async function. It takes the arguments, as plain JSON, and the `ToolContext` of the call.
         arguments: The JSON Schema of the arguments, of draft 4 to 2020-12.
-        output: The JSON Schema of what it returns; `None` if that is anything. What is returned is held to it, and a
+        output: The JSON Schema of its output; `None` if that is anything. What is returned is held to it, and a
             plan can refer only to what it names.
         effect: What a call does to the world; without it, the tool counts as effectful.
-        description: What it does, for planners.
+        description: The description for planners.
         guarded: The names of arguments that say who, where or which account, as `dagrun.guarded` marks parameters.
         options: More attributes of `Tool`: *timeout*, *pool*, *needs_approval*, *fallback*, *reconcile*,
             *reconcile_after*, *max_tokens*, *max_cost*, *output_limit*, *version*, *stream_safe*, *cache*, *untrusted*,

@@ -29,7 +29,7 @@ class StandIn:
 
     Args:
         tool: The tool to play.
-        acts: One act for each call; the last act is repeated for ever. A value is returned, an exception is raised,
+        acts: One act for each call; the last act is repeated forever. A value is returned, an exception is raised,
             `Takes` waits first, and a function is called with the arguments.
 
     Attributes:

@@ -87,7 +87,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         """Call a function once if code spins: it is always ready to run, so the clock never advances.
 
         No time limit ends that on a virtual clock. From the call on, turns of the loop take time, as on a real clock:
-        whoever tells the spinning code to stop may give it a grace period.
+        the spinning code may get a grace period to stop.
 
         Args:
             most: The turns of the loop in a row, without a pause and without an event, that are no spinning.

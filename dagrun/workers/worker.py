@@ -60,7 +60,7 @@ class Worker:
         engine: Where the runs are carried out, open; its ceilings hold in this process alone.
         pools: The pools that it works for.
         at_once: The most runs at once.
-        max_takeovers: How often it lets a run be taken over; once more, and the run is stuck: it probably kills its
+        max_takeovers: How often it lets a run be taken over; after one more, the run is stuck: it probably kills its
             workers. 0 for none, where what a run does to a machine must not be repeated by itself.
         unfit_after: Seconds after which a run with other tools is stuck that was in the queue for so long, while no run
             with its tools and pool was carried out: longer than the deploy of another version takes.

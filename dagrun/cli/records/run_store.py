@@ -357,7 +357,7 @@ class SharedRunStore(RunStore):
         address = configuration.settings.journal
         assert address is not None
         self.where = without_password(address)
-        self.is_own = False  # whoever may write to the database may write any record
+        self.is_own = False  # anybody with write access to the database may write any record
         # A server keeps what it has confirmed, unless the user says that less will do.
         is_said = configuration.origins["durability"].name != DEFAULT
         durability = configuration.settings.durability if is_said else "power"

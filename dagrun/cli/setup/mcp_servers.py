@@ -8,7 +8,7 @@ A command starts the servers once: their tools are listed before a run, and call
 2. The connections belong to one task on that loop, which waits until they are closed. While no loop runs, it stands
    still; a server does not notice.
 3. A command that calls nothing closes them at its end.
-4. A run on any other loop, such as the second run of a command, closes what is open, and connects anew.
+4. A run on any other loop, such as the second run of a command, closes what is open, and connects again.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ async def fault_matrix_failures(good: CaseRun, play: Callable[[Bend], Awaitable[
 
     Args:
         good: The case as it goes without a fault.
-        play: Carries the case out once more, with stand-ins that are bent.
+        play: Carries the case out again, with stand-ins that are bent.
     """
     tools = dict.fromkeys(call.tool.name for call in good.world.calls if call.tool.name not in good.world.real)
     cells = [FaultCase(tool, fault, when, set()) for tool in tools for fault in FAULTS for when in _WHENS]

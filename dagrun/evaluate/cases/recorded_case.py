@@ -237,7 +237,7 @@ def _world(calls: Iterable[PlayedCall], graph: LiveGraph) -> dict[str, Any]:
 
 
 def _act(call: PlayedCall, graph: LiveGraph) -> dict[str, Any]:
-    """Return the result of a call as the fields of an `Act`; a cancelled call takes for ever."""
+    """Return the result of a call as the fields of an `Act`; a cancelled call takes forever."""
     if call.ended is None:
         return {"takes": FOREVER}
     outcome, tool = call.ended.outcome, graph.plan.toolbox[call.began.tool]

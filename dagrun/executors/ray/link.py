@@ -143,7 +143,7 @@ class Link:
         self._ask()
         while not self.fault:
             seconds = self._heard + self._lost_after - self._loop.time()
-            if seconds < -_LATE:  # this loop was blocked, so nothing could be heard: begin anew
+            if seconds < -_LATE:  # this loop was blocked, so nothing could be heard: begin again
                 self._heard = self._loop.time()
             elif seconds <= 0:
                 self.lose(f"it was not heard of for {self._lost_after:g} s")

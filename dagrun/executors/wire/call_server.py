@@ -58,7 +58,7 @@ class _Job:
 class CallServer:
     """Makes the calls of an executor in another process or on another machine: async functions, and plain in threads.
 
-    Whoever can send it requests can run code here: any function that can be imported. So its requests must come over a
+    Anybody who can send it requests can run code here: any importable function. So its requests must come over a
     way that nobody else has, such as a Unix socket, an SSH tunnel or the network of a cluster.
 
     Args:

@@ -7,7 +7,7 @@
    The line moves when a call ends, and when a pause or a rate allows. A second call beside a slow one counts like any
    other, and is not made while there is no room, or a step waits for it.
 3. A call that was refused because others ran beside it does not count as an attempt of the retry rule of its step. A
-   refused call without others does: else a run would ask a provider for ever that takes nothing.
+   refused call without others does: else a run would ask a provider forever that takes nothing.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 2. A call that several attempts wait for has a task of its own, in the run that began it. An attempt that is told to
    stop leaves; the call goes on for the others. The last one stops it, and waits for its end, for the grace period at
    most. An attempt that has run out of time closes the call to newcomers, so that its next attempt is a new call. A run
-   that ends stops its calls; attempts of other runs that wait for one make it anew.
+   that ends stops its calls; attempts of other runs that wait for one make it again.
 3. What a call uses is charged once, as it reports it: to the attempt that waits for it longest, that of a batch in
    equal shares. The others are charged for an attempt and a call, and for no tokens and no cost.
 4. A success is kept. A failure is shared by those who wait, each of which decides by its own rules whether to try

@@ -124,7 +124,7 @@ class Connections:
         connection: Connection = await asyncpg.connect(
             self._dsn,
             timeout=self.patience,
-            command_timeout=self.patience,  # a dead connection would wait for ever
+            command_timeout=self.patience,  # a dead connection would wait forever
             server_settings={"application_name": "dagrun"},
         )
         return connection

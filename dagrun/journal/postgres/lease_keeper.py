@@ -78,7 +78,7 @@ class LeaseKeeper:
             del self._runs[writer.claim.number]
 
     async def run(self) -> None:
-        """Renew and listen until cancelled; connect again, for ever, when the connection is lost.
+        """Renew and listen until cancelled; connect again, forever, when the connection is lost.
 
         A run that writes nothing needs no server, so a server that is away fails no run here.
         """

@@ -251,7 +251,7 @@ class PostgresQueue:
         left = Release(lines[-1].text if lines else b"", takeovers)
         try:
             anchor = await journal.new_files(taken, lines)
-        except JournalFailed as error:  # of this machine: the run is for whoever has a place for its files
+        except JournalFailed as error:  # of this machine: the run is for a worker with a folder for its files
             left.leave(QueueStatus.QUEUED, str(error), is_untouched=True)
             await release(connection, sql, (taken.number, taken.token), left, [])
             self._put_off.add(entry)

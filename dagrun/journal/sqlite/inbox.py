@@ -165,7 +165,7 @@ def _open_pipe(path: Path) -> int:
     if not is_pipe:
         path.unlink(missing_ok=True)
         os.mkfifo(path, FILE_MODE)
-    # Opened for writing, too: a pipe whose last writer has closed it would be readable for ever.
+    # Opened for writing, too: a pipe whose last writer has closed it would be readable forever.
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 

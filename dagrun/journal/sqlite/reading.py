@@ -101,5 +101,5 @@ def held_run(folder: Path, run_id: str, busy_seconds: float) -> Held:
         with database.open_for_reading(run_id, paths.database, busy_seconds) as connection:
             holder = holding(connection)
     except (JournalDamaged, JournalFailed):
-        return Held(run_id)  # whoever reads the run is told what is wrong with it
+        return Held(run_id)  # a reader of the run gets the error
     return Held(run_id, str(holder.owner) if holder.owner else "", holder.is_held)

@@ -116,7 +116,7 @@ def leaves_of(error: BaseException) -> Iterator[BaseException]:
 def with_error(failure: Failure, error: BaseException) -> Failure:
     """Return *failure* with the facts of *error*: the place, the traceback, the exception itself, a model's answer.
 
-    The exception has its frames still; whoever keeps the failure must call `drop_frames`.
+    The exception has its frames still; the keeper of the failure must call `drop_frames`.
     """
     answer = next((each.answer for each in _chain(error) if isinstance(each, ModelError) and each.answer), "")
     trace = traceback_of(error)

@@ -244,7 +244,7 @@ def run_reopened(graph: LiveGraph, event: RunReopened) -> None:
         node.state = State.BLOCKED
     for node in nodes:
         _open(graph, node)
-        # A for_each that has its elements counts those, and would be one short when its source ends once more.
+        # A for_each that has its elements counts those, and would be one short when its source ends again.
         followers = node.extra.followers if node.extra is not None else ()  # of those, the elements count
         families = [after for after in node.successors if after.children is not None and after not in followers]
         node.successors = [after for after in node.successors if after.children is None or after in followers]

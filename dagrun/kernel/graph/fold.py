@@ -193,7 +193,7 @@ def doubtful(graph: LiveGraph) -> list[Node]:
 def leaves_effect_unresolved(graph: LiveGraph, node: Node) -> bool:
     """Whether a step that has left the plan still has an unresolved effect.
 
-    Only the same call, made once more with the same key, settles that: whatever else a planner has put in its place
+    Only the same call, made again with the same key, settles that: whatever else a planner has put in its place
     says nothing about the effect.
     """
     at: Node | None = node
@@ -235,7 +235,7 @@ def _skipped_behind(graph: LiveGraph, cause: Node) -> Iterator[Node]:
         node = behind.pop()
         for after in graph.behind(node):
             if after.id not in seen and _was_skipped(after):
-                # With an element, its for_each: it gets its list of outputs anew.
+                # With an element, its for_each: it gets its list of outputs again.
                 family = [after] if after.parent is None or not after.parent.state.is_settled else [after, after.parent]
                 new = [part for part in family if part.id not in seen]
                 seen.update(part.id for part in new)
@@ -252,7 +252,7 @@ def lost(graph: LiveGraph) -> tuple[list[str], list[tuple[str, str]]]:
     """Find the outputs that steps still need and that are not in the record.
 
     Returns:
-        The steps that may be called once more, because their tools change nothing; and pairs of a step that cannot run
+        The steps that may be called again, because their tools change nothing; and pairs of a step that cannot run
         and the step whose output it needs, which is no longer available. For an element of a for_each that is itself
         not in the record, that is the for_each.
     """
@@ -284,7 +284,7 @@ def lost(graph: LiveGraph) -> tuple[list[str], list[tuple[str, str]]]:
 def _calls_again(node: Node) -> list[Node]:
     """Return the steps to open again to have the lost output of *node*; none if it is not available again.
 
-    The output of a for_each is that of its elements: those whose output is lost are called again, and joined anew.
+    The output of a for_each is that of its elements: those whose output is lost are called again, and joined again.
     """
     if node.children is None:
         return [node] if _may_be_called_again(node) else []
@@ -304,7 +304,7 @@ def _lost_elements(node: Node) -> list[Node]:
 
 
 def _may_be_called_again(node: Node) -> bool:
-    # An element that was an object in memory comes with its list once more; see `_lost_sources`.
+    # An element that was an object in memory comes with its list again; see `_lost_sources`.
     # Once the fallback was called, it is `node.tool`: the step may have changed the world, whatever its own tool does.
     has_item = type(node.item) is not Unavailable or node.item is OF_ANOTHER or is_lost_object(node.item)
     return node.tool.effect.is_free and has_item

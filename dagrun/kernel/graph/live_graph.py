@@ -106,7 +106,7 @@ class LiveGraph:
             and for the next steps of it.
         why_unchanged: Why the last request after a failure did not change the plan.
         rare: The events that leave no trace in the nodes, in order: those about the run, the planner and people; for
-            whoever tells what happened. Values of steps are left out.
+            the caller that reports the event. Values of steps are left out.
         warnings: Surprising outputs that led to no change of the plan, a sentence each.
         withheld: The status and reason with which the run ends if its answer may not be handed out.
         models: Tokens and cost of the models of planners and critics so far.
@@ -443,7 +443,7 @@ class LiveGraph:
         over = node.parent.extra.over if node.parent is not None and node.parent.extra is not None else None
         for id_ in node.plan.depends_on:
             before = self.nodes[id_]
-            # The for_each of an element has waited for them already; but what was lost may be made once more.
+            # The for_each of an element has waited for them already; but what was lost may be made again.
             if not node.is_defined_by_parent or (not before.state.is_settled and before is not over):
                 yield before
         if node.item is OF_ANOTHER:

@@ -243,7 +243,7 @@ class TriggerKind(StrEnum):
     GOAL_GIVEN = "goal_given"  # the run has a goal, but no plan yet
     GOAL_CHANGED = "goal_changed"  # the host has changed the goal
     NEXT = "next"  # every step of the plan has ended, and the planner had asked to see the results
-    FAILED = "failed"  # any other failure that another attempt would not mend
+    FAILED = "failed"  # any other failure that another attempt would not fix
     UNKNOWN_EFFECT = "unknown_effect"  # the step may or may not have taken effect
 
     @property

@@ -270,7 +270,7 @@ class Planner(Protocol):
         yielded.
 
         Raises:
-            PlanRefused: The answer would be no valid plan. The planner is asked once more, with the problems.
+            PlanRefused: The answer would be no valid plan. The planner is asked again, with the problems.
             CannotPlan: The planner cannot answer. If no step is left to run, the run ends.
             ModelError: The planner's model gave no answer. It is asked again later if that may help.
         """

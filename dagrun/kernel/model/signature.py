@@ -79,7 +79,7 @@ class Arguments:
         objects: The parameters that take objects in memory, there or inside.
         hints: The types of the parameters, as pydantic gets them.
         deps: The parameters that get objects of the host, with their types; see `Deps`.
-        optional_deps: Those of them that have a default.
+        optional_deps: The parameters with a default.
         context_deps: The type of ``context.deps``, if the context is a ``ToolContext[…]``; else `None`.
         is_json_only: Whether it takes no object in memory in place of JSON: the tool is made of a JSON Schema.
         guarded: The parameters that say who, where or which account, and so are guarded; see `dagrun.guarded`.

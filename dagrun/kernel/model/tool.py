@@ -43,11 +43,11 @@ class ToolOrigin:
 
     Attributes:
         server: The name of the server.
-        said_by: Who said what its effect is: the ``host``, the server by a ``hint`` that the host trusts, or
+        said_by: The source of its declared effect: the ``host``, the server by a ``hint`` that the host trusts, or
             ``nobody``.
         pin: The hash of what the server says about the tool.
         refusal: Why no plan may call the tool, in words that follow "which"; empty if plans may.
-        max_running: How many steps of its pool, that of the server, run at once in a run; or no limit.
+        max_running: How many steps of its pool (the server's) run at once in a run; or no limit.
     """
 
     server: str
@@ -85,7 +85,7 @@ class Tool(Generic[P, R_co]):
         max_tokens: The most tokens that a call can use; `None` if there is no bound.
         max_cost: The most that a call can cost; `None` if there is no bound.
         output_limit: The most bytes of JSON that a call may return; 1 MiB if nothing is said. If the tool is declared
-            to return an `Artifact` or something else (``list[int] | Artifact``), what is over becomes an artifact.
+            to return an `Artifact` or something else (``list[int] | Artifact``), a larger output becomes an artifact.
         version: A part of the tool's identity in records.
         stream_safe: Whether it may be called before the planner has ended the plan, in spite of its effect.
         inner_tools: The tools that a call of it may call by itself, as an agent does.
@@ -93,9 +93,9 @@ class Tool(Generic[P, R_co]):
             ``"engine"``, or so many seconds in all runs of an engine. Equal calls at the same time are one call. `None`
             if every call is made. For effects ``pure`` and ``read`` alone.
         batch: What makes several calls as one; `None` if each is made by itself. For the same effects alone.
-        untrusted: Whether others can write what it returns, as with mails, files of others and pages of the web; or the
+        untrusted: Whether others can write its output, as with mails, files of others and pages of the web; or the
             paths of the parts that they can write (``[].subject``). Counts where the policy has a `Flow`.
-        private: Whether what it returns must not leave.
+        private: Whether its output must not leave.
         outbound: Whether a call carries its arguments out, to a place that the caller chooses.
         is_importable: Whether another process can import its function; not that of a tool made of a schema, which runs
             only as a coroutine of the host.
@@ -449,7 +449,7 @@ class Toolbox(Mapping[str, AnyTool]):
 
     Attributes:
         allowed: The names that a plan may call: of those in *allow*, the tools without a `Tool.refusal`.
-        max_running_by_pool: How many steps of a pool run at once, where the tools say so, as those of servers do. The
+        max_running_by_pool: How many steps of a pool run at once, where the tools say so, as tools of servers do. The
             `pools` of a policy say the same for its runs.
 
     Raises:

@@ -83,7 +83,7 @@ class ModelSpan(Protocol):
         Args:
             model: The name that the server has given; empty if it has not.
             stop: Why the answer has ended: ``end``, ``length``, ``refused``; empty if it has not.
-            tokens: What was used: ``input``, ``output``, ``cached``; `None` where the server did not say.
+            tokens: The usage: ``input``, ``output``, ``cached``; `None` where the server did not say.
             error: The kind of error; empty if there was none.
         """
 
@@ -118,7 +118,7 @@ class RunTracer(Protocol):
         Args:
             provider: The name of the provider.
             model: The name of the model.
-            address: The address of the server; empty for that of the provider.
+            address: The address of the server; empty for the provider's.
         """
 
     def take(self, batch: Sequence[Event]) -> None:

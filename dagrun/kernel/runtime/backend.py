@@ -70,7 +70,7 @@ def command_alone(command: Sequence[str], keep: Iterable[int] = (), cwd: str | N
     Args:
         command: The program and its arguments. A program that is not there is left to the loop, which says so.
         keep: The descriptors that the process gets besides.
-        cwd: The folder that the process starts in; `None` for that of this process.
+        cwd: The folder that the process starts in; `None` for this process's.
     """
     program = os.path.join(cwd or "", command[0]) if os.sep in command[0] else command[0]
     if type(_asyncio_loop()).__module__ != "uvloop" or shutil.which(program) is None:
@@ -138,7 +138,7 @@ def named_loop() -> Iterator[None]:
 def call_soon(token: EventLoopToken, function: Callable[[], object]) -> None:
     """Call *function* soon in the loop of *token*, in the order of the calls, and do not wait for it.
 
-    anyio's `from_thread.run_sync` waits, for ever if the loop ends at that moment. A loop that has ended is no error.
+    anyio's `from_thread.run_sync` waits, forever if the loop ends at that moment. A loop that has ended is no error.
     """
     loop: Any = token.native_token
     soon = loop.run_sync_soon if hasattr(loop, "run_sync_soon") else loop.call_soon_threadsafe  # trio, else asyncio

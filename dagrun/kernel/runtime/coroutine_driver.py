@@ -1,10 +1,10 @@
 """Driving a coroutine by hand: in a context of its own, and dropping it if it does not stop.
 
-What it leaves behind is found like this:
+Its leftovers are found like this:
 
 1. When it is told to stop, it is suspended, and the programs, threads and tasks for which it waits are found in the
    frames of its coroutines, and of those of these tasks. A coroutine that ends by itself is never looked at.
-2. Only what it waits for counts: a program in a variable of its functions, the job of a thread, a child task. The
+2. Only objects that it awaits count: a program in a variable of its functions, the job of a thread, a child task. The
    reader task of a client, or a server that several calls share, does not.
 3. What still goes on when it has ended is named in the failure of the call, and keeps the place of the call: see
    `dagrun.kernel.runtime.steps.leftover_calls`.
@@ -41,7 +41,7 @@ class Suspended:
     Args:
         coroutine: The coroutine.
         context: Its own context variables.
-        got: What it has yielded to the loop.
+        got: The object that it has yielded to the loop.
         scope: The scope around it; a scope that is told to stop means the coroutine.
 
     Attributes:
@@ -110,7 +110,7 @@ class Suspended:
         raise StillRunning("it would not stop and was dropped")
 
 
-# What it leaves behind -------------------------------------------------------------------------------------
+# Leftovers -------------------------------------------------------------------------------------------------
 
 _PROGRAMS: Final = (asyncio.subprocess.Process, subprocess.Popen, anyio.abc.Process)
 # Modules whose functions wait for the tasks and threads that are in their variables.
@@ -119,7 +119,7 @@ _WAITING: Final = frozenset(
 )
 _NAMES: Final = frozenset(("self", "fs", "fut", "worker", "job"))
 _MOMENT: Final = 0.001  # seconds
-_MOMENTS: Final = 5  # in which what was killed just now ends
+_MOMENTS: Final = 5  # for a killed program to end
 _MAX_NAMES: Final = 3
 
 Tell = Callable[[], object]
@@ -149,7 +149,7 @@ def find_leftovers(coroutine: Any, waits_for: Any) -> dict[int, Leftover]:
 
     Args:
         coroutine: The coroutine of the call.
-        waits_for: What it has yielded to the loop.
+        waits_for: The object that it has yielded to the loop.
     """
     found: dict[int, Leftover] = {}
     suspended = [(coroutine, waits_for)]
@@ -232,7 +232,7 @@ def _wait(pid: int, flags: int) -> bool:
 
 
 def _in_thread(wait: Callable[[], object], tell: Tell) -> None:
-    """Call *tell* when *wait* has returned, which may take for ever."""
+    """Call *tell* when *wait* has returned, which may take forever."""
 
     def watch() -> None:
         wait()

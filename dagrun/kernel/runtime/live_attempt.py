@@ -28,7 +28,7 @@ class OptionalAttemptState:
     Attributes:
         surprise: Why the tool itself finds its result surprising, or empty.
         confidence: How sure the tool is of its output; `None` if it has not said.
-        has_reported: Whether the tool has reported what it used.
+        has_reported: Whether the tool has reported its usage.
         reservation: What the ledger has reserved for it, or none.
         has_place: Whether it counts under the limits on what runs at once.
         verdicts: The verdicts of critics; `None` until the tool itself has ended.
@@ -77,7 +77,7 @@ class HedgedCall:
     """A second call beside a slow one.
 
     Attributes:
-        live: Its own slot: scope, context, and what its tool reports.
+        live: Its own slot: scope, context, and the reports of its tool.
         ended: Set when its task has finished with it.
         outcome: Its outcome; `None` while it runs, and if it was cancelled.
         has_won: Whether its outcome is the outcome of the attempt.

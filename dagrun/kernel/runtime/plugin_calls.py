@@ -88,7 +88,7 @@ class PluginFailed(DagrunError):
     """A planner, critic or approver returned no answer; the message has the reason.
 
     Attributes:
-        failure: The same as data; whoever keeps it must call `drop_frames`.
+        failure: The same as data; its keeper must call `drop_frames`.
     """
 
     def __init__(self, fault: str, failure: Failure | None = None) -> None:

@@ -1,7 +1,7 @@
 """Resuming a run: applying the consequences that a crash cut off, and restarting interrupted work.
 
 The state is the fold of the records, and they may break off anywhere: between the end of a step and what follows from
-it, for instance. So everything that follows from the state is done once more, each in a way that changes nothing if it
+it, for instance. So everything that follows from the state is done again, each in a way that changes nothing if it
 had been done already. Nothing here depends on what the earlier process had in memory.
 """
 

@@ -212,7 +212,7 @@ def held_in_files(tool: AnyTool, result: object, call: str, artifacts: ArtifactS
 
     Args:
         tool: The tool.
-        result: What it returned.
+        result: Its return value.
         call: The call, for the tokens.
         artifacts: Where the files are kept.
         secrets: Must be in no file.

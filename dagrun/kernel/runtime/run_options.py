@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
-if TYPE_CHECKING:  # whoever names `dagrun.run` in a running loop must not wait for them
+if TYPE_CHECKING:  # the first `dagrun.run` in a running loop must not wait for them
     from dagrun.kernel.model.critic import Critic
     from dagrun.kernel.model.event import Event
     from dagrun.kernel.model.executor import Executor
@@ -97,7 +97,7 @@ class RunOptions(DraftOptions, total=False):
             be resumed as if nothing had been taken out: 32 bytes in URL-safe base64, as
             ``cryptography.fernet.Fernet.generate_key()`` makes them. `None` for no such originals. It needs a *journal*
             and the extra ``encrypt``.
-        tracing: Traces the run: a `dagrun.Tracing`. `None` stands for that of the engine, and without one for none.
+        tracing: Traces the run: a `dagrun.Tracing`. `None` stands for the engine's, and without one for none.
         show: Whether the run is shown while it goes on, in one display of the notebook; elsewhere, its text comes at
             its end. See `dagrun.show`. Default: `False`.
         journal: The journal that records the run, so that `resume` can resume it; `None` for no record. The caller

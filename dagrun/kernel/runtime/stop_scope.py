@@ -8,8 +8,8 @@
 3. A cancellation of the code around the scope means the same. The scope is shielded from it for the grace period.
 4. Code inside a shield of its own is not reached; it is cancelled once when it has left the shield.
 5. Only a driven coroutine (`dagrun.kernel.runtime.coroutine_driver`) has a grace period. Our own code in the scope is
-   cancelled at every await at once. Whoever drives a coroutine says so by `is_inside`.
-6. Where the code ends a program of anyio, it is cancelled once more: that clean-up waits for the program, and kills it
+   cancelled at every await at once. The driver of a coroutine says so by `is_inside`.
+6. Where the code ends a program of anyio, it is cancelled again: that clean-up waits for the program, and kills it
    when it is cancelled.
 7. anyio cancels the tasks of a group of the code in each turn of the loop, until they end. After `LAST_TURNS` that is a
    busy loop, and stops.
@@ -82,7 +82,7 @@ class StopScope:
         is_due: Whether the driver calls `deliver` at the next await: the one cancellation could not be delivered yet,
             or there are scopes to watch.
         driver: What drives the coroutine; `None` as long as none waits.
-        left: What it waited for when it was told to stop, or dropped.
+        left: The object of its await when it was told to stop, or dropped.
     """
 
     __slots__ = (

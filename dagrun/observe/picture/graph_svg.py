@@ -42,7 +42,7 @@ class Picture:
         markup: The inside of an SVG, in pixels.
         width: Its width.
         height: Its height.
-        note: What is drawn, and what is not, in a sentence.
+        note: A sentence on the drawn and the omitted parts.
     """
 
     markup: Markup

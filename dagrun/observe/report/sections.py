@@ -178,7 +178,7 @@ def _amount(name: str, figure: float) -> str:
 def wrong(view: View) -> Markup:
     """Return the failures: each failed step, the reason, the decision, and the steps skipped because of it.
 
-    Of a plan that has not run, it is what its check has found.
+    Of a plan that has not run, it is the result of its check.
     """
     run = view["run"]
     title, advice = ("What the check found", "Advice") if is_plan(view) else ("What went wrong", "Warning")

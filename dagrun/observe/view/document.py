@@ -86,7 +86,7 @@ def document(
 
     Args:
         graph: The state of the run.
-        history: What its rare events say, as far as it was read; `None` to read it now.
+        history: The facts of its rare events, as far as it was read; `None` to read it now.
         figures: The sums over its steps; `None` to make them now.
         at: The time of the view, in seconds since the start of the run; `None` for the last thing that is known.
         seq: The number of the last record; `None` for the last rare event.
@@ -155,7 +155,7 @@ def changing_facts(
 
     Args:
         graph: The state of the run.
-        history: What its rare events say.
+        history: The facts of its rare events.
         figures: The sums over its steps.
         slots: Its limits on steps that run at once.
         at: The time of the view, in seconds since the start of the run.
@@ -277,7 +277,7 @@ def log_of(graph: LiveGraph, history: History) -> tuple[list[LogView], int]:
 
     Args:
         graph: The state of the run.
-        history: What its rare events say.
+        history: The facts of its rare events.
     """
     drafts = [work.at for work in history.planner if work.kind == "draft"]
     told = [event for event in graph.rare if not _is_usual(event, drafts)]

@@ -111,7 +111,7 @@ class History:
         frozen: The times in which no step could start, because there was no valid plan for the goal.
         replans: The times in which steps waited for the planner.
         pauses: The times in which the run was suspended.
-        triggers: The step because of which the planner was asked, by the revision that came of it.
+        triggers: The step because of which the planner was asked, by the revision that resulted.
         answers: The planner's work that a revision came of, by that revision.
         origins: Which revisions have brought and removed steps.
     """

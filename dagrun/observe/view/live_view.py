@@ -1,7 +1,7 @@
 """`LiveView`: the view of a running run, and its changes since a given event.
 
 It holds no events and no buffers, only the number of the last change of each step. So any number of readers can be
-served, each from its own cursor, and a reader that comes back after an hour gets what it has missed.
+served, each from its own cursor, and a reader that comes back after an hour gets all missed changes.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class LiveView:
 
         Args:
             values: How much is shown of each value.
-            at: The time in the run, for what still runs and waits; `None` for that of the last event.
+            at: The time in the run, for what still runs and waits; `None` for the time of the last event.
         """
         self._sync()
         return document(

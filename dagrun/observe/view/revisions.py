@@ -72,7 +72,7 @@ def revision_views(graph: LiveGraph, history: History, number: dict[str, int]) -
 
     Args:
         graph: The state of the run.
-        history: What its rare events say.
+        history: The facts of its rare events.
         number: The number of each step, by id.
     """
     if not graph.revisions:

@@ -113,7 +113,7 @@ class SharedView(TypedDict):
 class AttemptView(TypedDict):
     """One call of a tool.
 
-    `state` is null while it runs. `recovery` is what was decided about it, `row` the row of the recovery table, `delay`
+    `state` is null while it runs. `recovery` is the decision about it, `row` the row of the recovery table, `delay`
     the seconds until the next attempt.
     """
 

@@ -42,7 +42,7 @@ class Wait:
         reason: One of `REASONS`.
         start: When it began.
         end: When it ended, or the time of the view.
-        limit: What was full, for a slot; empty if the turn of the step had not come.
+        limit: The limit that was full, for a slot; empty if the turn of the step had not come.
         lasts: Whether the step still waits.
     """
 
@@ -167,7 +167,7 @@ class Waits:
 
     Args:
         graph: The state of the run.
-        history: What its rare events say.
+        history: The facts of its rare events.
         at: The time of the view: what waits then has waited until then.
 
     Attributes:
@@ -395,7 +395,7 @@ def path_as_it_went(graph: LiveGraph, history: History) -> list[tuple[Node, floa
 
     Args:
         graph: The state of the run.
-        history: What its rare events say.
+        history: The facts of its rare events.
     """
     path: list[tuple[Node, float]] = []
     at = _last(graph, history)

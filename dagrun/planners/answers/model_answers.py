@@ -201,7 +201,7 @@ class NextStepAnswer(BaseModel):
         output: The answer of the run, as a plan names it.
         reason: The reason in a sentence.
         confidence: How sure the planner is.
-        plan: What is left to do after the step, if the planner keeps a plan on a scratchpad.
+        plan: The remaining work after the step, if the planner keeps a plan on a scratchpad.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)

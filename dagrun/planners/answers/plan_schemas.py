@@ -36,11 +36,11 @@ def toolset_schema(toolbox: Toolbox, form: PlanForm = "full") -> dict[str, Any]:
     """Return the JSON Schema of a plan that calls only the tools that *toolbox* allows, in the strict form.
 
     The strict form (see `strict_schemas`) is what output modes of models require: every field must be written, so an
-    empty text, an empty list or a null stands for what is left out. `read_answer` and `PlanReader` read it.
+    empty text, an empty list or a null stands for an omitted field. `read_answer` and `PlanReader` read it.
 
     Args:
         toolbox: The tools.
-        form: The fields of a step: ``full``; or ``lean``, which is only the call and what it waits for. Small models
+        form: The fields of a step: ``full``; or ``lean``, which has only the call and its dependencies. Small models
             fill in each field that they are offered.
     """
     steps = _steps(toolbox, form)

@@ -109,7 +109,7 @@ def _own(schema: Any, root: Mapping[str, Any], tool: str, definitions: dict[str,
     return copy
 
 
-# What it does --------------------------------------------------------------------------------------------------------
+# Descriptions --------------------------------------------------------------------------------------------------------
 
 
 def tools_of(plan: CheckedPlan) -> list[AnyTool]:

@@ -171,12 +171,12 @@ class _Offered:
 
     Attributes:
         name: Its name.
-        description: What it does.
+        description: Its description.
         arguments: The JSON Schema of its arguments.
         rules: Holds arguments to it.
         handle: Carries out a call.
         hints: What a call does to the world, as the protocol says it.
-        output: The JSON Schema of what it returns.
+        output: The JSON Schema of its output.
         is_run: Whether a call is as good as the run that it carries out.
     """
 
@@ -225,7 +225,7 @@ class PlanServer:
         """Suspend all runs, before the server ends; a later one may resume them."""
         await self._runs.suspend()
 
-    # What is offered -------------------------------------------------------------------------------------------------
+    # The offered tools -----------------------------------------------------------------------------------------------
 
     def _plan_tools(self, plans: Mapping[str, CheckedPlan]) -> list[_Offered]:
         return [self._plan_tool(name, plan) for name, plan in plans.items()]

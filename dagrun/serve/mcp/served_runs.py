@@ -38,7 +38,7 @@ from dagrun.kernel.runtime.run import Run
 from dagrun.serve.questions import shown_question
 from dagrun.workers.submitting import leave_answer
 
-Report = Callable[[float, float, str], Awaitable[None]]  # how much has been done, of how much, and what was last
+Report = Callable[[float, float, str], Awaitable[None]]  # the amount done, the total, and the last message
 
 SERVED: Final = "served_by"
 _LOG: Final = logging.getLogger("dagrun.mcp")

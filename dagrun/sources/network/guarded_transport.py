@@ -244,7 +244,7 @@ async def read_answer(response: httpx.Response, max_bytes: int) -> ServerAnswer:
     """Read the body of an answer, whatever its status.
 
     Args:
-        response: The answer, of which only the headers have been read.
+        response: The answer, with only its headers read.
         max_bytes: The most bytes of its body, decoded.
 
     Raises:

@@ -54,7 +54,7 @@ class Operation:
         method: The method of HTTP.
         path: The path, with ``{name}`` for parameters.
         query: The parts ``name=value`` of the query that every call sends, encoded.
-        description: What it does, for planners.
+        description: The description for planners.
         effect: What a call does to the world, as far as method and document say.
         path_parameters: The parameters of the path by name.
         others: The parameters of query and headers.

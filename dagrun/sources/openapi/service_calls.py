@@ -99,7 +99,7 @@ class Credentials:
             tool: The name of the tool, which a secret may be kept from.
 
         Raises:
-            ToolError: The function of the host failed, or what is to be sent fits into no header. Nothing was sent.
+            ToolError: The function of the host failed, or a value fits into no header. Nothing was sent.
         """
         needs = operation.security
         if needs == []:  # said in so many words: no credentials

@@ -23,7 +23,7 @@ class DurabilityRules(Store):
     # Durable ----------------------------------------------------------------------------------------------------------
 
     async def test_durable_flushes_first(self) -> None:
-        """Otherwise it would wait for ever for records that were never flushed."""
+        """Otherwise it would wait forever for records that were never flushed."""
         async with self.run_log() as (journal, run_log):
             run_log.append(b"1")
             await run_log.durable()

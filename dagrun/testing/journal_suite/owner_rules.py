@@ -92,7 +92,7 @@ class OwnerRules(Store):
             assert [type(error) for error in errors] == [OwnerLost]
 
     async def test_all_who_wait_on_a_robbed_run_log_are_told(self) -> None:
-        """No task waits for ever for a record that is never written."""
+        """No task waits forever for a record that is never written."""
         async with self.run_log() as (journal, run_log):
             thief = await journal.open(RUN, steal=True)
             lost: list[int] = []

@@ -298,7 +298,7 @@ class QueueRules(Store):
             assert await _reasons(queue) == {RUN: (QueueStatus.QUEUED, "")}
 
     async def test_a_letter_that_a_run_has_seen_does_not(self) -> None:
-        """It answers a question that was not asked yet: the run would come back for ever."""
+        """It answers a question that was not asked yet: the run would come back forever."""
         self.need_inbox()
         async with self.queue() as (journal, queue):
             await queue.submit(RUN, FIRST, QueueTicket())

@@ -47,7 +47,7 @@ class ServerConnection:
         self._selector.close()
 
     def wait_until(self, due: float | None) -> None:
-        """Wait until *due* (`time.monotonic`), for ever if it is `None`.
+        """Wait until *due* (`time.monotonic`), forever if it is `None`.
 
         Raises:
             HungUp: The client has closed the connection.

@@ -23,7 +23,7 @@ class Player:
     """Answers one call over one connection.
 
     Args:
-        call: The call; it records what is sent, and when.
+        call: The call; it records the sent data, with times.
         connection: The connection of the call.
         dialect: The error format of the provider.
         ignores_schema: Whether to play a server whose Responses API accepts a schema and ignores it.

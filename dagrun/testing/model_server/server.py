@@ -32,7 +32,7 @@ class FakeModelServer:
     it.
 
     Args:
-        answers: One act for each call of a model, of which the last is repeated for ever; or a function that gets the
+        answers: One act for each call of a model; the last is repeated forever; or a function that gets the
             `RecordedCall` and returns an act, called in a thread of the server. An act is a text, a `ModelAnswer` or
             a `Fault`.
         apis: The APIs of the server; the paths of other APIs answer 404.

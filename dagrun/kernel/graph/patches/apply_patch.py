@@ -126,7 +126,7 @@ def _all_priorities(graph: LiveGraph) -> dict[str, float]:
     return known
 
 
-# Up to this many steps are removed one by one, which costs less than building the list anew.
+# Up to this many steps are removed one by one, which costs less than building the list again.
 _FEW: Final = 8
 
 

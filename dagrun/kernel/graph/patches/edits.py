@@ -528,7 +528,7 @@ def check_loosening(
     kept = [ask.rule for ask in asks_of(new, node.plan.tool, plan.policy)]  # without those of the trust boundary
     for ask in node.plan.asks:
         if ask.crossing is not None:
-            continue  # whether it still gets over the boundary is worked out anew
+            continue  # whether it still gets over the boundary is worked out again
         if not any(ask.rule is rule for rule in kept):  # by identity: a condition has no hash
             findings.add("DR411", number, "step", step=new.id, old=old.id, why=ask.why)
 

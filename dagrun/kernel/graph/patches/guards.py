@@ -2,7 +2,7 @@
 
 A patch can make the rules of a run stricter, never looser. It is not refused for taking a guard away: a repair often
 has to replace a step that stands before a payment. The loss is noted with the call that it concerns, in the event of
-the splice, and whoever starts that call asks a person first (`dagrun.kernel.runtime.steps.admission`).
+the splice, and a person is asked before that call starts (`dagrun.kernel.runtime.steps.admission`).
 
 1. Only calls of tools that change the world are guarded, and only against patches of the planner.
 2. A call is guarded by people if it needs approval, if its plan is not sure of it, if it pauses before it starts, or if

@@ -1,6 +1,6 @@
 """A planner's patch without the edits that the policy refuses, where the rest stands by itself.
 
-1. Only refusals of the policy count. What a planner has got wrong otherwise it mends itself, as the rest may mean
+1. Only refusals of the policy count. What a planner has got wrong otherwise it fixes itself, as the rest may mean
    something else then.
 2. What needs a refused edit goes, too: an edit that names a step which that one would bring; and the drop of a step
    that another one still waits for, or that nothing waits for: what was to do its work may have been refused.

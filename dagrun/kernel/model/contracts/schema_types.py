@@ -176,7 +176,7 @@ _Known: TypeAlias = dict[tuple[int, int], Clash | None]  # by a pair of schemas
 def clash(expected: Alternatives, given: Alternatives, known: _Known) -> Clash | None:
     """Return a place at which no value fits; `None` if a value may fit.
 
-    Empty lists and objects do not count: whoever passes a list of texts for numbers has taken the wrong one.
+    Empty lists and objects do not count: a list of texts where numbers are needed is a wrong reference.
 
     Args:
         expected: The schemas of what is taken.

@@ -102,7 +102,7 @@ class HumanInput:
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._waiters: dict[str, _Waiter] = {}
         self._queued: deque[Callable[[], object]] = deque()
-        self._lined_up: list[_Waiter] = []  # those among the queued that cannot wait for ever
+        self._lined_up: list[_Waiter] = []  # those among the queued that cannot wait forever
         self._consulting: set[str] = set()
         self._tasks: TaskGroup
         self._alarms: Timers
@@ -144,7 +144,7 @@ class HumanInput:
         """How many questions wait until there is room to ask them."""
         return len(self._queued)
 
-    # What is asked ----------------------------------------------------------------------------------------
+    # Questions --------------------------------------------------------------------------------------------
 
     def may_help(self, node: Node, outcome: Outcome) -> bool:
         """Whether a person, if there is one, could still repair the end of the last attempt of *node*."""

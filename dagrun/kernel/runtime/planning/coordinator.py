@@ -284,7 +284,7 @@ class Coordinator:
         self._splice(checked, "planner", reason, is_agreed=is_agreed, request=request.number, refused=left_out)
         if self._draft is not None and not self.is_over:
             self._draft.skip_unreachable(checked.consequence.added)
-        # A planner that wants to see the result of no edits would be asked for ever.
+        # A planner that wants to see the result of no edits would be asked forever.
         more = patch.more and bool(checked.edits)
         told = reason or str(checked.consequence)
         if left_out:  # the planner is told with its next request

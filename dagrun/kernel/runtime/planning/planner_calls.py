@@ -74,7 +74,7 @@ class Refused(Exception):
     """An answer is refused before it has become a patch.
 
     Attributes:
-        problems: What is wrong with it.
+        problems: Its problems.
         is_half: Whether the planner has failed in the middle of it.
     """
 
@@ -149,7 +149,7 @@ class PlannerCalls:
 
         Args:
             request: The request.
-            tell: Makes the brief, for each call anew.
+            tell: Makes the brief, separately for each call.
             take: Called with each edit of a streamed answer as it comes.
 
         Raises:

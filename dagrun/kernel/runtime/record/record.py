@@ -387,7 +387,7 @@ class Record(EventLog):
         self.take_over(node)
         if not children:
             self.join_elements(node)
-        for child in children:  # what has failed before
+        for child in children:  # earlier failures
             if child.state.is_settled and child.state is not _SUCCEEDED and child.id not in self.graph.kept:
                 self.backlog.take(self.skipping(child))
 

@@ -64,7 +64,7 @@ class AttemptRunner:
         artifacts: The store in which tools keep files.
         root: The id of the run from which idempotency keys are made.
         ask_person: Asks a person on behalf of a running attempt; takes its slot, the question, the JSON Schema of the
-            answer, and what is shown with the question.
+            answer, and the JSON shown with the question.
 
     Attributes:
         shares: Whether there are tools with a cache or a batch form.

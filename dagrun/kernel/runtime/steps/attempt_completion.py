@@ -159,13 +159,13 @@ class AttemptCompletion:
 
     Args:
         parts: What the parts of the run share.
-        judge: Decides what is done about an outcome.
+        judge: Decides the reaction to an outcome.
         finish: Knows whether the run is being ended or suspended.
         running: The running attempts, by step; attempts that end are removed from it.
 
     Attributes:
         alarms: The alarms of the run.
-        attempts: Fills in the arguments of a call once more.
+        attempts: Fills in the arguments of a call again.
         learning: Is told how long calls took; `None` if the run has no use for that.
         kept: The places of calls that go on in the world; `None` as long as there is none.
         make_limits: Makes the limits of the providers.
@@ -254,7 +254,7 @@ class AttemptCompletion:
             self._up.end_if_nothing_is_left()
 
     def _may_be_stuck(self) -> bool:
-        """Whether the run may have to end despite open steps, because they may wait for ever."""
+        """Whether the run may have to end despite open steps, because they may wait forever."""
         if self._graph.questions:  # also of calls that are running, and wait for people
             return True
         is_bound = self._accounts.are_bound or self._finish.is_closing

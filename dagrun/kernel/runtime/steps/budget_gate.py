@@ -26,7 +26,7 @@ class BudgetGate:
         graph: The state; read here, changed by the record.
         record: Makes the changes.
         policy: Says when a ceiling is nearly spent.
-        ledger: Counts what is used and reserved.
+        ledger: Counts used and reserved amounts.
 
     Attributes:
         are_bound: Whether there is any ceiling on calls, tokens or cost.

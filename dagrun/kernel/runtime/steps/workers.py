@@ -74,7 +74,7 @@ class WorkerScope:
             leave_leaked_scopes(self.scope.raw)
 
 
-KEEP_IDLE: Final = 16  # beyond that, waiting costs more than starting anew
+KEEP_IDLE: Final = 16  # beyond that, waiting costs more than starting again
 STREAK: Final = 50  # steps in a row, after which other tasks get a turn
 BREATH: Final = 0.005  # seconds, after which other tasks get a turn
 
