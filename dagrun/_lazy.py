@@ -1,4 +1,4 @@
-"""Public names that are imported on first use (PEP 562), so that an import costs only what is used of it."""
+"""Public names that are imported on first use (PEP 562), so that an import costs only the used parts."""
 
 from __future__ import annotations
 

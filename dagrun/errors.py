@@ -246,7 +246,7 @@ class CasesRefused(DagrunError):
     """Files of golden tasks cannot be used; nothing was run.
 
     Attributes:
-        faults: All faults, a line each: the file, the case, the place in it, and what is wrong.
+        faults: All faults, a line each: the file, the case, the place in it, and the fault.
     """
 
     def __init__(self, faults: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""The classes of events: every change of a run is one. `Event` is what they have in common.
+"""The classes of events: every change of a run is one. `Event` is their base class.
 
 `run.events()` yields them, a journal keeps them, and `event_types` names their classes by the names in records.
 """

@@ -193,7 +193,7 @@ class Engine:
 
         Args:
             run_log: The record.
-            options: Those of `resume`.
+            options: The options of `resume`.
         """
         return self._resume(run_log.run_id, options, run_log)
 

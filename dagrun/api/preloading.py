@@ -19,7 +19,7 @@ from typing import Final
 
 _ROOT: Final = Path(__file__).parents[1]
 _PACKAGES: Final = ("kernel", "features", "plans", "journal", "executors", "model_tools", "api")
-# What they import in functions.
+# The modules that they import in functions.
 _OTHERS: Final = ("dagrun.codec", "networkx", "anyio._backends._asyncio", "anyio.streams.memory")
 _EXTRAS: Final = ("dagrun.executors.ray", "dagrun.journal.postgres")  # loaded by code that uses them
 

@@ -146,7 +146,7 @@ def open_record(run_log: RunLog, opening: Opening, *, plan: CheckedPlan, sealer:
         run_log: Where the journal takes the events.
         opening: What the run was opened with.
         plan: The plan; its policy and its secrets say what is redacted.
-        sealer: Seals what is redacted; `None` if the host has given no key.
+        sealer: Seals redacted parts; `None` if the host has given no key.
     """
     leaves_out: Callable[[Stored], bool] | None = None
     if plan.policy.redact_records:
@@ -164,12 +164,12 @@ def whole_events(run_id: str, lines: Sequence[Line], sealer: Sealer | None, verb
     Args:
         run_id: The run.
         lines: Its records.
-        sealer: Opens what is sealed in them; `None` without a key.
-        verb: What is done with the run, for the error: ``resumed`` or ``retried``.
+        sealer: Opens their sealed parts; `None` without a key.
+        verb: The action on the run, for the error: ``resumed`` or ``retried``.
 
     Raises:
         CannotResume: The plan, a patch or the inputs were redacted, and the originals cannot be had.
-        WrongRecordKey: The key is another one than that of the run.
+        WrongRecordKey: The key is not the run's.
         JournalDamaged: As for `events_of`.
     """
     recorded = events_of(run_id, lines, None if sealer is None else sealer.open)

@@ -103,12 +103,12 @@ async def replay(run_id: str, *, journal: Journal, record_key: str | bytes | Non
     Args:
         run_id: The run.
         journal: The journal that has the record.
-        record_key: The key that opens what is sealed in the record, see `dagrun.api.RunOptions`; `None` for the state
+        record_key: The key that opens the sealed parts of the record, see `dagrun.api.RunOptions`; `None` for the state
             without it, as the record shows it.
 
     Raises:
         RunNotFound: The journal has no such run.
-        WrongRecordKey: The key is another one than that of the run.
+        WrongRecordKey: The key is not the run's.
         JournalDamaged: The record was changed or damaged.
     """
     unseal = None if record_key is None else Sealer(record_key, run_id).open

@@ -45,7 +45,7 @@ async def start(plan: AnyPlan | None = None, **options: Unpack[SoloOptions]) -> 
 
     Args:
         plan: As for `check`; `None` if there is a goal.
-        options: Those of `dagrun.api.RunOptions`, where each is explained; and *durations*, as for `Engine`.
+        options: The options of `dagrun.api.RunOptions`, where each is explained; and *durations*, as for `Engine`.
 
     Raises:
         PlanRefused: The plan has problems; nothing was run.
@@ -72,7 +72,7 @@ async def draft(goal: str, **options: Unpack[DraftOptions]) -> CheckedPlan:
 
     Args:
         goal: What the plan is for.
-        options: Those of `dagrun.api.RunOptions`; at least *planner* and *tools*.
+        options: The options of `dagrun.api.RunOptions`; at least *planner* and *tools*.
 
     Returns:
         The checked plan, which can be shown, written to a file, and run.
@@ -106,7 +106,7 @@ def run_sync(plan: AnyPlan | None = None, *, backend: str = "asyncio", **options
 
     Args:
         plan: As for `start`.
-        backend: The event loop: ``asyncio`` (that of uvloop, if it is installed), or ``trio``.
+        backend: The event loop: ``asyncio`` (uvloop's loop, if it is installed), or ``trio``.
         options: As for `start`.
 
     Raises:
@@ -217,7 +217,7 @@ async def resume(run_id: str, **options: Unpack[ResumeOptions]) -> AsyncIterator
 async def retry(run_id: str, **options: Unpack[RetryOptions]) -> AsyncIterator[Run]:
     """Run again, as a new run, the steps that did not succeed in a run that has ended.
 
-    The new run takes over the outputs of the steps that succeeded. Its idempotency keys are those of the first run: a
+    The new run takes over the outputs of the steps that succeeded. It uses the idempotency keys of the first run: a
     service that knows them sees the same calls again, not new ones.
 
     Args:

@@ -123,7 +123,7 @@ class LearnedDurations:
     """The durations of one engine. A fault of a journal is only logged: a run works without durations.
 
     Args:
-        durations: Known durations, to which those of the runs are added; `None` for none yet.
+        durations: Known durations; the runs add theirs; `None` for none yet.
     """
 
     def __init__(self, durations: Durations | None) -> None:

@@ -15,7 +15,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     Args:
-        args: The arguments after the name of the program; `None` for those of this process.
+        args: The arguments after the name of the program; `None` for this process's.
     """
     args = sys.argv[1:] if args is None else args
     if list(args) == ["--version"]:

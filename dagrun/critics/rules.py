@@ -343,7 +343,7 @@ _MAX_SHOWN: Final = 5
 class AgreementCritic(StepFilter):
     """Compares the sources of a step, which are the steps whose outputs it uses, and reports contradictions.
 
-    The output of the step is judged by what it was made of: a sum of two reports that name different totals may be
+    The output of the step is judged by its sources: a sum of two reports that name different totals may be
     right, but somebody should look. The verdict is ``contradictory``, and the planner is asked (trigger
     ``contradiction``) before any step uses the output. Its confidence is the share of the sources that agree with
     most, so the answer of the run may be held for a person (`Policy.min_confidence`). Fewer than two sources that say
@@ -351,7 +351,7 @@ class AgreementCritic(StepFilter):
 
     Args:
         name: The name of the critic, for records and messages.
-        says: Returns what is compared, of the output of a source: a number, a text, any JSON; `None` for nothing. By
+        says: Returns the compared part of the output of a source: a number, a text, any JSON; `None` for nothing. By
             default the whole output. It is called in the event loop, so it must be quick.
         tolerance: Numbers agree if they differ by at most this part of the greater one.
         steps: Ids of the steps whose sources are compared.

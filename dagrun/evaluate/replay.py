@@ -110,7 +110,7 @@ class Miss:
 
     Attributes:
         step: The step that asked; empty for the planner, and for the run as a whole.
-        text: What was not recorded, in a sentence.
+        text: The missing record, in a sentence.
     """
 
     step: str
@@ -131,7 +131,7 @@ class PlayedCall:
         began: Its begin.
         ended: Its end; `None` if that is not on record.
         confidence: How sure it was of its output; `None` if it did not say.
-        questions: What it asked people in the middle of its work.
+        questions: Its questions to people during the call.
         hedge: The end of its hedged call, if there was one.
     """
 
@@ -149,9 +149,9 @@ class PlayedReply:
     Attributes:
         asked: Its begin.
         called: Its end; `None` if that is not on record.
-        splices: What was applied of the answer.
+        splices: The applied part of the answer.
         problems: Why the answer was refused.
-        charges: The reservations for its models, by number, and what they used.
+        charges: The reservations for its models, by number, and their usage.
         handed_on: Set if the next planner of a fallback chain was asked then.
         end: The end of the request; `None` if the planner was asked again, or there is none.
         is_asked_again: Whether the planner was asked the same again.
@@ -177,7 +177,7 @@ class RecordedOutcomes:
 
     Attributes:
         first: What the run was opened with.
-        opening: What its last session was opened with.
+        opening: The opening of its last session.
         before: The events before the session.
         events: The events of the session.
         calls: The calls of tools, by step and attempt.
@@ -462,7 +462,7 @@ class Cassette:
         run_id: The run.
         lines: Its record.
         tools: The tools, whose contracts hold; `None` for the contracts on record. None of them is called.
-        record_key: The key that opens what is sealed in the record; `None` without one.
+        record_key: The key that opens the sealed parts of the record; `None` without one.
 
     Attributes:
         misses: What the run asked for and was not recorded.
@@ -574,7 +574,7 @@ class Cassette:
         return engine.resume(self._run_id, allow_differences=True, **given)
 
     def miss(self, step: str, text: str) -> str:
-        """Note what was not recorded, and return it."""
+        """Add a miss, and return it."""
         self.misses.append(Miss(step, text))
         return text
 

@@ -28,7 +28,7 @@ class ProgramFailed(subprocess.CalledProcessError):
     Attributes:
         returncode: The exit code; minus the number of the signal that has killed it.
         cmd: The command.
-        output: What it has written to standard output, up to the limit.
+        output: Its standard output, up to the limit.
         stderr: The last 64 KiB of its standard error.
     """
 
@@ -51,7 +51,7 @@ async def run_program(
     output_limit: int = 1 << 20,
     check: bool = True,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program, and return what it wrote. However the call ends, the program and all of its children are killed.
+    """Run a program, and return its output. However the call ends, the program and all of its children are killed.
 
     The program leads a process group of its own. At its end, and when the call is cancelled or reaches its time limit,
     the group is killed; a child that has left the group lives on. It works alike on asyncio, uvloop and trio. It gets
@@ -61,8 +61,8 @@ async def run_program(
     Args:
         command: The program and its arguments. No shell reads them; for a shell, write ``["sh", "-c", text]``.
         input: What the program reads from standard input.
-        cwd: The folder that it starts in; by default, that of this process.
-        env: All of its environment; by default, that of this process.
+        cwd: The folder that it starts in; by default, this process's.
+        env: All of its environment; by default, this process's.
         output_limit: The most bytes of standard output. Of standard error, the last 64 KiB are kept.
         check: Whether to raise if the exit code is not 0, or the output has more than *output_limit* bytes. If false,
             the rest of the output is dropped.

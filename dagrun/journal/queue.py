@@ -34,7 +34,7 @@ class QueueStatus(StrEnum):
     WAITING = "waiting"  # a message puts it back into the queue
     ENDED = "ended"
     STUCK = "stuck"  # no worker claims it any more, until somebody puts it back
-    UNREADABLE = "unreadable"  # its row has another word, as that of a newer version; workers leave it alone
+    UNREADABLE = "unreadable"  # its row has another word, as of a newer version; workers leave it alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +262,7 @@ class Release:
 
     Attributes:
         last: The last record; empty if there is none.
-        takeovers_before: The takeovers so far, with that of the claim: who only looks at a run does not undo it.
+        takeovers_before: The takeovers so far, the claim's included: who only looks at a run does not undo it.
         chosen: The standing that the worker has chosen, and why.
         takeovers: The takeovers after the release.
         is_untouched: Whether the run was only looked at.

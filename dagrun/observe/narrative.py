@@ -84,7 +84,7 @@ def tell(graph: LiveGraph, seen: Iterable[Event], parent: str = "") -> Iterator[
     Args:
         graph: The state of the run.
         seen: Events of the run, in order.
-        parent: The run of which this one is a retry; empty if there is none.
+        parent: The run that this one retries; empty if there is none.
     """
     teller = _Narrator(graph, parent)
     return (entry for event in seen if (entry := teller.entry(event)) is not None)

@@ -57,7 +57,7 @@ def schema_tool(
         name: The name. Characters that a name cannot have become ``_``; see `fitting_name`.
         call: An async function. It takes the arguments, as plain JSON, and the `ToolContext` of the call.
         arguments: The JSON Schema of the arguments, of draft 4 to 2020-12.
-        output: The JSON Schema of its output; `None` if that is anything. What is returned is held to it, and a
+        output: The JSON Schema of its output; `None` if that is anything. Outputs are checked against it, and a
             plan can refer only to what it names.
         effect: What a call does to the world; without it, the tool counts as effectful.
         description: The description for planners.

@@ -35,7 +35,7 @@ def options_again(configuration: Configuration, planner: str | None, flags: Mapp
     Args:
         configuration: The settings that hold.
         planner: The name of the planner; `None` for no planner.
-        flags: The flags of the command line: ``critics``, ``compose``, and those of services.
+        flags: The flags of the command line: ``critics``, ``compose``, and the options of services.
     """
     settings = configuration.settings
     options = ["-C", str(Path.cwd()), *tools_again(configuration, flags)]
@@ -186,7 +186,7 @@ def as_recorded(
         flags: The flags of the command line.
         records: The records.
         name: The run.
-        labels: What its record says of its command.
+        labels: The facts of its command on record.
         command: Makes the command to type, of the options of that command.
 
     Returns:

@@ -222,4 +222,4 @@ class KeptServers:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([self._keeping])
             if not self._keeping.cancelled():
-                self._keeping.result()  # what has gone wrong while they were closed
+                self._keeping.result()  # faults while they were closed

@@ -36,7 +36,7 @@ class ServiceSettings(BaseModel):
         check_answers: Whether answers are held to the schemas of the document.
         errors: ``clean``: an answer that is an error means that nothing has happened.
         timeout: Seconds for each attempt.
-        untrusted: Whether others can write what it returns.
+        untrusted: Whether others can write its output.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -196,7 +196,7 @@ def configure(flags: Mapping[str, Any], environment: Mapping[str, str] | None = 
 
     Args:
         flags: The flags of the command line; `None` and empty values are not set.
-        environment: The environment variables; `None` for those of this process.
+        environment: The environment variables; `None` for this process's.
 
     Raises:
         BadInput: A file or a variable cannot be used.

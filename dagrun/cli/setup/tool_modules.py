@@ -123,7 +123,7 @@ def _module_of_file(source: str, folder: Path) -> str:
     """Make the module in the file *source* importable, and return ``module`` or ``module:name``.
 
     Raises:
-        BadInput: There is no such file of Python, or its name is that of another module.
+        BadInput: There is no such file of Python, or another module has its name.
     """
     path, colon, name = source.partition(":")
     written, option = Path(path).expanduser(), f"--tools {shorten(source, 100)}"

@@ -265,7 +265,7 @@ def login() -> str:
         return ""
 
 
-# The longest line of a terminal, in bytes. It drops what is typed beyond that, without a message.
+# The longest line of a terminal, in bytes. It drops further input without a message.
 LONGEST: Final = 1023 if sys.platform == "darwin" else 4095
 
 

@@ -139,7 +139,7 @@ class PlannerReply(_Part):
         more: Whether it wants to be asked again when all of the plan has ended.
         fail: Why it has no answer.
         kind: Who goes on after *fail*, as in `CannotPlan`: ``person`` for people, ``ceiling`` if a limit is reached.
-        tokens: What its models use.
+        tokens: The usage of its models.
         cost: What that costs.
     """
 
@@ -242,11 +242,11 @@ class Expectation(_Part):
         contains: A part of its answer: objects may have more fields, lists must be equal.
         output_schema: A JSON Schema that its answer fits.
         critic: ``module:name`` of a critic that its answer must pass.
-        steps: What is expected of steps, by id.
+        steps: The expectations of steps, by id.
         calls: Which calls are expected.
         patches: How often the plan is changed.
         escalates: Whether a person is needed: asked a question, or handed the run.
-        ceilings: What it may use at most.
+        ceilings: Its budget.
     """
 
     status: Ending | None = "succeeded"
@@ -301,7 +301,7 @@ class Case(_CaseDefaults):
 
     Attributes:
         id: Its name, unique in its file.
-        goal: What is wanted, in words; a planner writes the plan.
+        goal: The goal, in words; a planner writes the plan.
         plan: The plan: a file, or the plan itself.
         inputs: The inputs of the run.
         runs: How often it runs: with the seeds *seed*, *seed* + 1, and so on.

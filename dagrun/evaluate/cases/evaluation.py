@@ -157,7 +157,7 @@ def evaluate(
         host: What the program around lends.
         only: The ids of the cases that are wanted; empty for all.
         baseline: What `Evaluation.as_dict` gave earlier, to compare with.
-        tell: Is told what is done, for a display.
+        tell: Called with a line about progress, for a display.
 
     Raises:
         CasesRefused: A file, or something that it names, cannot be used; nothing was run.

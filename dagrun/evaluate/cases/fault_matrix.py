@@ -111,7 +111,7 @@ def broken_promises(good: CaseRun, bad: CaseRun, hit: set[str]) -> Iterator[str]
 
 
 def _by_key(trial: CaseRun) -> Iterator[tuple[str, list[StandInCall]]]:
-    """Yield the calls with effects, by idempotency key, except those of tools with ``reconcile``."""
+    """Yield the calls with effects, by idempotency key, except calls of tools with ``reconcile``."""
     found: dict[str, list[StandInCall]] = {}
     for call in trial.world.calls:
         if call.tool.effect is Effect.EFFECTFUL and call.tool.name not in trial.world.reconcile:

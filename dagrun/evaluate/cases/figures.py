@@ -149,7 +149,7 @@ class GateResult:
 
     Attributes:
         name: The figure.
-        bound: What it must reach, or may reach at most.
+        bound: The least value, or the largest allowed.
         value: The figure; `None` if it is not known.
         limit: The bound as a number; `None` if there is nothing to compare with.
         holds: Whether the gate lets the file through; also where nothing is known, but not without any success to pay.
@@ -221,7 +221,7 @@ def _before(name: str, baseline: Mapping[str, Any]) -> float | None:
 def regressions(figures: Figures, cases: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any]) -> list[str]:
     """Return where figures and cases are worse than in the baseline, a line each.
 
-    A rate is worse if its 95 % interval lies below that of the baseline: fewer successes alone can be chance. A case
+    A rate is worse if its 95 % interval lies below the baseline's: fewer successes alone can be chance. A case
     on a virtual clock leaves nothing to chance: it is worse if it passed whole, and does not now.
     """
     return [*_worse_rates(figures, baseline), *_worse_cases(cases, baseline.get("cases", {}))]

@@ -35,7 +35,7 @@ class ReadyCase:
         file: Its file.
         case: The case; what its file says for all cases is in it.
         tools: The tools.
-        means: What its trials are made of.
+        means: The parts of its trials.
         judge: The critic of its answer.
         is_virtual: Whether it runs on a virtual clock.
     """
@@ -69,7 +69,7 @@ class CaseHost:
     Attributes:
         tools: Returns the tools of a file that names none; `None` if such files are refused.
         make_planner: Makes planners that ask models; `None` if such cases are refused.
-        policy: The limits, in place of those of the cases; `None` for theirs.
+        policy: The limits that replace the cases'; `None` for theirs.
     """
 
     tools: Callable[[], Toolbox] | None = None

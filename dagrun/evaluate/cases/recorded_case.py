@@ -101,7 +101,7 @@ def playable_events(run_id: str, lines: Sequence[Line], unseal: Callable[[str], 
     Args:
         run_id: The run.
         lines: Its record.
-        unseal: Opens what is sealed in it; `None` without a key.
+        unseal: Opens its sealed parts; `None` without a key.
 
     Raises:
         CasesRefused: Parts with which the run has computed were redacted, and the originals cannot be had.
@@ -265,7 +265,7 @@ def _shortened(acts: Sequence[Any]) -> list[Any]:
     return kept
 
 
-# What is expected -----------------------------------------------------------------------------------------------------
+# Expectations ---------------------------------------------------------------------------------------------------------
 
 
 def _expect(outcomes: RecordedOutcomes, graph: LiveGraph, replies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

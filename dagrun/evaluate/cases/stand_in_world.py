@@ -37,7 +37,7 @@ class StandInCall:
         key: The idempotency key.
         arguments: The arguments as plain JSON.
         started: Its begin, on the clock of the loop.
-        number: The number of the call among those of the tool, from 1.
+        number: The number of the call among the tool's calls, from 1.
         ended: Its end; `None` while it runs, or if it was stopped.
         failure: The exception that it raised.
         has_returned: Whether it returned.
@@ -183,7 +183,7 @@ class CaseWorld:
         else:
             stub = stub_of(tool, partial(self._play, tool), self._stand_in)
         reconcile = partial(self._reconciled, tool.name) if tool.name in self.reconcile else None
-        # The case says what is known in the end, and when.
+        # The case has the final answer, and its time.
         return dataclasses.replace(stub, reconcile=reconcile, reconcile_after=0.0)
 
     def _begin(self, tool: AnyTool, arguments: dict[str, Any]) -> tuple[StandInCall, ToolContext[Any]]:

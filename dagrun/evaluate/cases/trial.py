@@ -141,7 +141,7 @@ class CaseRun:
         world: The world in which it ran, with the calls that were made.
         result: The result of the run; `None` if there was no run, or it never ended.
         events: The events of the run.
-        misses: What was expected of it and is not so, a line each.
+        misses: The missed expectations, a line each.
     """
 
     seed: int
@@ -246,7 +246,7 @@ async def carry_out(
         world: Its world, in which nothing has happened yet.
         seed: The seed of the run.
         budget: Ceilings that hold for this run and others together.
-        options: More options of the run, in place of those of the case.
+        options: More options of the run, that replace the case's.
     """
     events: list[Event] = []
 
@@ -287,7 +287,7 @@ async def end_of(call: Callable[[], Awaitable[T]], who: str, most: float | None 
 
     Args:
         call: The call. If it is told to stop, it must end in some time.
-        who: What is called, for the reason.
+        who: The called function, for the reason.
         most: Seconds after which it waits for what never comes; `None` for no limit. On a virtual clock, a call with a
             limit waits for no thread and no socket.
 

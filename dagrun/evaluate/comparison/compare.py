@@ -56,7 +56,7 @@ def compare(
             model, its worst case is reserved.
         max_tokens: The tokens that all of these may use together; likewise.
         host: What the program around lends to the cases.
-        tell: Is told what is done, for a display.
+        tell: Called with a line about progress, for a display.
         ways: The name of *variants* in 0.2; it is removed in 0.4.
 
     Raises:
@@ -77,7 +77,7 @@ class Comparing:
     """A comparison that is prepared, and can be carried out; see `compare` for the arguments.
 
     Attributes:
-        comparison: The comparison. What was found before an interruption is in it.
+        comparison: The comparison. Results before an interruption are in it.
 
     Raises:
         CasesRefused: A file or a variant cannot be used.
@@ -103,7 +103,7 @@ class Comparing:
         }
         given = host or CaseHost()
         if all(variant.has_own for variant in self._variants.values()):
-            given = replace(given, make_planner=lambda name, model: StaticPlanner())  # no variant uses that of a case
+            given = replace(given, make_planner=lambda name, model: StaticPlanner())  # no variant uses a case's
         found = list(_load(paths, given, only))
         with_goals = [_with_planner(ready, given) for ready in found if ready.case.goal is not None]
         left_out = tuple(ready.id for ready in found if ready.case.goal is None)

@@ -32,7 +32,7 @@ class Sample:
         calls: How often tools were called.
         idle: How many of these calls succeeded in steps that nothing uses; 0 for an agent, which has no steps.
         stopped_early: Whether the run says that it succeeded, and something that is expected is not there.
-        misses: What was not as expected, a line each.
+        misses: The missed expectations, a line each.
     """
 
     variant: str
@@ -62,14 +62,14 @@ class Sample:
 
 Pair: TypeAlias = tuple[Sample, Sample]
 
-# What is a yes or a no of each run. More is better for success alone.
+# Figures that are a yes or a no for each run. More is better for success alone.
 SHARES: Final[Mapping[str, Callable[[Sample], bool]]] = {
     "success": lambda run: run.passed,
     "idle": lambda run: run.idle > 0,
     "early_stops": lambda run: run.stopped_early,
 }
 
-# What is an amount of each run. Less is better.
+# Figures that are an amount for each run. Less is better.
 AMOUNTS: Final[Mapping[str, Callable[[Sample], float | None]]] = {
     "seconds": lambda run: run.seconds,
     "tokens": lambda run: run.tokens,

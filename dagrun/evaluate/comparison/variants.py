@@ -42,7 +42,7 @@ class RunVariant:
 
     Attributes:
         planner: The planner, or a function without parameters that makes one for each run; `None` for the planner that
-            the case names, or else that of the host.
+            the case names, or else the host's.
         agent: In place of a planner: the language model of one agent that is given the goal and all tools, and makes
             one call after another until it has an answer (`agent_tool`).
         policy: Fields of the policy that this variant has of its own; they are laid over the policy of the case
@@ -169,7 +169,7 @@ class RunVariant:
         Args:
             ready: The case.
             trial: The run.
-            left: What was left before it, by the names of fields of a policy.
+            left: The budget that was left before it, by the names of fields of a policy.
         """
         policy = self.policy_for(ready)
         lower = [name for name, most in left.items() if most <= (getattr(policy, name) or inf)]
@@ -269,7 +269,7 @@ def faults_of_people(replies: Mapping[str, Sequence[PersonReply]], tools: Toolbo
 
     Args:
         replies: The replies of the case.
-        tools: The tools of the case, which become those of the agent.
+        tools: The tools of the case, which become the agent's.
         policy: The policy of its run.
     """
     for name in replies:

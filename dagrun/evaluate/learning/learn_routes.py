@@ -145,7 +145,7 @@ class Learned:
     Attributes:
         routes: The routes, those that were seen most often first.
         examples: The runs that each route was made of, by its name, the latest first.
-        left_out: Plans of which no route was made, by the first run that had them, and why.
+        left_out: Plans without a route, by their first run, and the reason.
     """
 
     routes: list[RouteFile] = field(default_factory=list)

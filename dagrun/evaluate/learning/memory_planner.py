@@ -5,7 +5,7 @@ A memory that anybody can write to is a way to give orders to later runs. So:
 1. Nothing is stored by itself: the host hands a run over, after its end (`MemoryPlanner.keep`).
 2. A plan is stored only if its run succeeded, nobody changed or repaired it, no person said no in the run, and its
    policy has a trust boundary by which nothing that others can write was shown to the planner.
-3. What is stored is a route (`dagrun.planners.route_files`): the plan with parameters. Never an approval or an output.
+3. It stores a route (`dagrun.planners.route_files`): the plan with parameters. Never an approval or an output.
 4. It is used only under the same key of the host, such as a tenant, the same policy, and the same contracts of its
    tools; and for a goal that is its sentence, with other values in the places of its parameters. There is no guess
    about what is similar.
@@ -107,7 +107,7 @@ class MemoryPlanner:
             journal: The journal that has its record.
 
         Returns:
-            What was done, and why, in a sentence.
+            The action and its reason, in a sentence.
 
         Raises:
             JournalError: The record is damaged, or cannot be read.

@@ -38,7 +38,7 @@ def route_case(route: RouteFile, run: PlannedRun, events: Sequence[Event], file:
 
     Args:
         route: The route.
-        run: A run of which it was made.
+        run: A run that it was made from.
         events: The events of this run.
         file: The name of the file of the route, beside which the case is written.
 

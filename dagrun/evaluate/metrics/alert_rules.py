@@ -7,7 +7,7 @@ The grammar is closed, and nothing is evaluated::
     BOUND  = NUMBER ["%"] | [NUMBER "x"] "last" PERIOD
     PERIOD = "day" | "week" | "month" | NUMBER "days"
 
-``cost_per_success > 1.3 x last week`` compares the runs of the last 7 days with those of the 7 days before. A bound
+``cost_per_success > 1.3 x last week`` compares the runs of the last 7 days with the runs of the 7 days before. A bound
 that is a number is compared with the metric over the time that was asked for.
 """
 

@@ -39,7 +39,7 @@ class Group:
     """The metrics of some runs, or of the calls of one tool or provider.
 
     Attributes:
-        name: What they have in common; empty for all runs.
+        name: Their common labels; empty for all runs.
         figures: The value of each metric by its name, in the order of the definitions.
     """
 

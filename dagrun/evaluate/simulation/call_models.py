@@ -34,7 +34,7 @@ class DurationModel:
     Attributes:
         text: The distribution, in words.
         inverse: The inverse of its distribution function.
-        calls: The calls of which it was learned; 0 if somebody has named it.
+        calls: The calls that it was learned from; 0 if somebody has named it.
     """
 
     text: str
@@ -153,7 +153,7 @@ class FailureModel:
         kind: ``timeout``: the call does not come back; ``connection``: it breaks, and may have had its effect;
             ``busy``: the tool says that it cannot now; ``refused``: it says no for good; ``bug``: it raises anything.
         others: Further kinds, each with the part of the calls that fail so.
-        calls: The calls of which it was learned; 0 if somebody has named it.
+        calls: The calls that it was learned from; 0 if somebody has named it.
     """
 
     rate: float

@@ -158,7 +158,7 @@ def simulated(plan: CheckedPlan, world: World, luck: RandomSource, default_items
 
     Args:
         plan: The plan.
-        world: What its tools do.
+        world: The behaviour of its tools.
         luck: Draws their durations and failures.
         default_items: The elements of a list whose length *world* does not say.
 
@@ -238,7 +238,7 @@ def _stub_of(tool: AnyTool, play: Callable[..., Any], *, shares_results: bool) -
     Args:
         tool: The tool.
         play: Takes the arguments and the context of the call, and returns plain JSON.
-        shares_results: Whether results are kept for equal calls, as those of *tool* are.
+        shares_results: Whether results are kept for equal calls, as for *tool*.
     """
     made = schema_tool(tool.name, play, {"additionalProperties": True}, effect=tool.effect)
     return replace(
@@ -302,7 +302,7 @@ def _needs(plan: CheckedPlan) -> dict[str, Needs]:
                 id_, path = source.step, (*source.path, _EACH, *path)
             producer = plan.steps.get(id_)
             if producer is not None:
-                # What a for_each returns is the list of what its calls return.
+                # A for_each returns the list of its calls' outputs.
                 found.setdefault(id_, []).append(path[1:] if producer.items is not None else path)
     return found
 

@@ -35,7 +35,7 @@ class PolicyVariant:
 
     Attributes:
         policy: The policy.
-        name: What is varied, as ``max_running=2, hedge=on``; empty if nothing is.
+        name: The variation, as ``max_running=2, hedge=on``; empty if nothing is.
         settings: The same, by field.
     """
 
@@ -117,7 +117,7 @@ class Variant:
     """The simulated runs of a plan under one policy.
 
     Attributes:
-        name: What is varied, as ``max_running=2, hedge=on``; empty if nothing is.
+        name: The variation, as ``max_running=2, hedge=on``; empty if nothing is.
         settings: The same, by name.
         makespans: The duration of each run, in seconds, by its number.
         statuses: How many runs ended with each status.
@@ -201,7 +201,7 @@ class Simulation:
         durations: How long the calls of each tool were taken to last, in words; by the name of a tool or a step.
         failures: How often calls were taken to fail, and with what, in words; by the name of a tool or a step. What is
             not in it never fails.
-        notes: What was taken for granted, a sentence each.
+        notes: The assumptions, a sentence each.
     """
 
     __repr__ = short_repr

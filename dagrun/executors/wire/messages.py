@@ -65,7 +65,7 @@ class MessageStream:
     """Messages over a byte stream, such as a socket of anyio; a cancelled receiver loses nothing.
 
     Args:
-        stream: The stream. What it raises is passed on.
+        stream: The stream. Its exceptions are passed on.
     """
 
     __slots__ = ("_come", "_stream")

@@ -41,7 +41,7 @@ class CallRequest:
 
     Attributes:
         id: The id of the call: by it, the other side is told to stop the call, and makes it at most once.
-        data: What is sent.
+        data: The data to send.
     """
 
     __slots__ = ("_tool", "data", "id")

@@ -69,7 +69,7 @@ class ProviderWindow:
         in_flight: The calls that are counted now.
         requests: Calls a minute; `None` for no limit.
         tokens: Tokens a minute; `None` for no limit.
-        waiting: By run, what is called when there may be room.
+        waiting: By run, the callback for when there may be room.
     """
 
     __slots__ = ("_average", "_best", "_patience", "_paused_until", "_slow", "_successes", "in_flight", "limit",

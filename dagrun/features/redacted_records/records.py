@@ -1,6 +1,6 @@
 """Redact whole events: as a record may keep them, and as a recorded run may be shown.
 
-1. What a field means decides, not what its text looks like. Every text is redacted, unless its field holds a name that
+1. The meaning of a field decides, not the look of its text. Every text is redacted, unless its field holds a name that
    the run works with (an id, a hash, a tool): `NAMES` lists these fields. So a field that is added later is redacted
    until it is listed there.
 2. References to steps and handles of secrets stay, wherever they stand in a plan or a patch: without them a record
@@ -474,7 +474,7 @@ def _walker_of_field(kind: type[Any], name: str, hint: Any) -> Walker:
 def shown_lines(recorded: Sequence[Event], lines: Sequence[bytes]) -> Iterator[bytes]:
     """Yield the lines of a record as they may be shown.
 
-    A line from which something was taken out is marked as redacted. What is sealed in a line is left out.
+    A line from which something was taken out is marked as redacted. Sealed parts of a line are left out.
 
     Args:
         recorded: The events of the record.
@@ -510,7 +510,7 @@ def redactor_of(recorded: Sequence[Event], hook: Hook | None = None) -> Redactor
 
 
 def redacted_events(recorded: Sequence[Event], hook: Hook | None = None) -> list[Event]:
-    """Return the events of a record without what looks like a secret, and without what its policy and *hook* name."""
+    """Return the events of a record without apparent secrets, and without the parts that its policy and *hook* name."""
     redactor = redactor_of(recorded, hook) or DEFAULT_REDACTOR
     return [as_shown(event, redactor) for event in recorded]
 
@@ -588,7 +588,7 @@ def text_writer(plan: CheckedPlan, seal: Callable[[bytes], str] | None) -> Calla
     """Return the function that writes the records of a run of *plan*.
 
     Args:
-        plan: The plan; its policy says what is redacted, and its secrets are not written.
+        plan: The plan; its policy names the redacted kinds, and its secrets are not written.
         seal: Encrypts the record of an event that is redacted; `None` if the host has given no key.
     """
     write: Callable[[Event], bytes] = (

@@ -55,7 +55,7 @@ class NewRecords:
             JournalDamaged: The database was changed or damaged.
             JournalFailed: The records cannot be read.
         """
-        # Before the records are read: what is written meanwhile is found by the next call.
+        # Before the records are read: the next call finds records written meanwhile.
         with run_folder.as_failure(f"cannot look at {paths.database}"):
             state = paths.state()
         if self._silent.get(paths.folder) == (state, seq):

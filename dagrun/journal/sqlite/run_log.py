@@ -171,7 +171,7 @@ class SQLiteWriter(WriteQueue):
             raise JournalFailed(f"the files in {self._paths.folder} were deleted or replaced while they were written")
 
     def _close(self) -> None:
-        # SQLite rolls back what was not committed. An error here is kept only if there was no failure before.
+        # SQLite rolls back uncommitted records. An error here is kept only if there was no failure before.
         for close in (self._database.close, self._anchor.close):
             try:
                 close()

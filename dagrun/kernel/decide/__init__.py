@@ -1,6 +1,6 @@
 """Decisions of a run as pure functions: facts in, a decision out.
 
-In: an outcome, an exception, a question, a patch, and what the policy says about them. Out: what is done about it, in
+In: an outcome, an exception, a question, a patch, and what the policy says about them. Out: the reaction, in
 values that the runtime carries out: retry, ask, replan, skip, stop; the kind of a failure; the status of a run.
 
 Open `recovery.py` first: its table has the reaction to each outcome; the status of a run is below it. `classify.py`

@@ -24,7 +24,7 @@ _MAX_COUNT: Final = 2 * FADES_ABOVE
 
 _GROWTH: Final = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
 _PER_LOG: Final = 1 / log(_GROWTH)
-_FIRST: Final = 1 - log(SHORTEST) * _PER_LOG  # bucket 0 is for what is not longer than the shortest
+_FIRST: Final = 1 - log(SHORTEST) * _PER_LOG  # bucket 0 is for durations up to the shortest
 _LAST: Final = ceil(log(LONGEST) * _PER_LOG + _FIRST)
 _BUCKETS: Final = _LAST + 1
 
@@ -100,7 +100,7 @@ class Durations:
     def sample(self, tool: str, u: float) -> float | None:
         """Return the duration below which the share *u* of the calls of *tool* ended, between the steps of the sketch.
 
-        With *u* drawn evenly from 0 to 1, the durations are spread as those of the calls were.
+        With *u* drawn evenly from 0 to 1, the durations are distributed like the calls'.
 
         Args:
             tool: The name of the tool.

@@ -322,8 +322,8 @@ class Tally:
     Attributes:
         planned: The number of steps of the plan.
         states: The number of steps that have ended in each state, without those that succeeded.
-        in_doubt: The steps of which it is unknown whether they took effect.
-        bad: The steps because of which the run did not succeed.
+        in_doubt: The steps with unresolved effects.
+        bad: The steps that kept the run from success.
         unskipped: The bad steps that were not skipped.
         held: The bad steps that were skipped because there was no approver.
         gaps: The steps with for_each that succeeded without elements that failed.

@@ -93,7 +93,7 @@ def why_agree(
         confidence: What the planner says of its own proposal; `None` if it says nothing.
         has_effects: Whether it may change the world.
         proposed: A whole first plan, or a change of the plan.
-        must_say: Whether the planner has to give a confidence for what has effects: it asks a model.
+        must_say: Whether the planner has to give a confidence for steps with effects: it asks a model.
 
     Returns:
         The reason in words; empty if nobody needs to agree.

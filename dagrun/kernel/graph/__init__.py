@@ -1,7 +1,7 @@
 """The live graph of one run: its state, and every change of it. Pure and synchronous.
 
 In: a `CheckedPlan` (from `dagrun.kernel.checks`), and events, one by one. Out: which steps may start now, the values
-that a call refers to, what is left of the ceilings, and the whole state of a run as plain JSON.
+that a call refers to, the remaining budget, and the whole state of a run as plain JSON.
 
 Open `changes.py` first: it says which event changes what. `live_graph.py` has the state and the rules of release and
 blocking, and makes the state of a new run; `node.py` has one step of it, `step_order.py` the ready steps in order.

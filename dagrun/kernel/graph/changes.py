@@ -13,7 +13,7 @@ something happens, `fold` when a record is read back: both come to the same stat
 2. After `RunStopping` nothing starts; what runs ends, and what does not run is settled as cancelled.
 
 **A step.** `STEP_TRANSITIONS` says in which state of its step an event may come, and what the state may be afterwards;
-`OTHER_TRANSITIONS`, what it may change about other steps. docs/explanation/states.md draws both.
+`OTHER_TRANSITIONS`, its possible changes of other steps. docs/explanation/states.md draws both.
 
 3. A step settles once, unless it is opened again. `LiveGraph.settled` counts it, releases the steps that waited only
    for it, and blocks the steps that cannot run without it.
@@ -268,7 +268,7 @@ def _open(graph: LiveGraph, node: Node) -> None:
     if node.children is not None:
         node.state = State.RUNNING
     elif node.is_gone or (node.is_in_doubt and not node.tool.effect.may_repeat):
-        node.state = State.HELD  # what has left the plan is not called again, whatever its tool
+        node.state = State.HELD  # a step that has left the plan is not called again, whatever its tool
     elif node.attempts or (node.is_defined_by_parent and node.item is not OF_ANOTHER):
         node.state = State.READY
         graph.frontier.push(node)

@@ -28,7 +28,7 @@ class FrozenPlan:
     """The calls that a planner's patches may make.
 
     Attributes:
-        calls: The steps of the first plan, and those of the host, by id.
+        calls: The steps of the first plan and of the host, by id.
         origins: By id of a step that a planner has added or changed: the id of the call that it makes.
     """
 

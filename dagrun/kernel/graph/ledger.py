@@ -170,7 +170,7 @@ class Budget:
         max_calls_by_tool: The most calls of single tools, by name.
 
     Attributes:
-        ceilings: The ceilings, with what is spent and reserved.
+        ceilings: The ceilings, with spent and reserved amounts.
         open: The number of open calls.
         refusals: How often a call did not fit under them that fitted under the ceilings of its own run.
         waiting: The ledgers that wait for room, in the order of asking, and the callbacks that tell them.
@@ -251,7 +251,7 @@ class Budget:
 def cost_units(cost: Any, rounding: str = ROUND_CEILING) -> int:
     """Turn a cost into whole units, rounded up by default.
 
-    Only fifteen digits count: further ones are noise of floats, such as that of 0.1 + 0.2.
+    Only fifteen digits count: further ones are noise of floats, as in 0.1 + 0.2.
     """
     exact = Decimal(cost) if isinstance(cost, int) else Decimal(f"{float(cost):.15g}")
     return int((exact * COST_UNITS).to_integral_value(rounding))

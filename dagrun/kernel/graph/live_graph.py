@@ -443,7 +443,7 @@ class LiveGraph:
         over = node.parent.extra.over if node.parent is not None and node.parent.extra is not None else None
         for id_ in node.plan.depends_on:
             before = self.nodes[id_]
-            # The for_each of an element has waited for them already; but what was lost may be made again.
+            # The for_each of an element has waited for them already; but lost outputs may be computed again.
             if not node.is_defined_by_parent or (not before.state.is_settled and before is not over):
                 yield before
         if node.item is OF_ANOTHER:

@@ -101,7 +101,7 @@ class OptionalStepState:
         held_since: When the current wait began, in seconds since the start of the run; `None` if there is none.
         forgiven: The number of attempts that no longer count, because a person has let it try again.
         cleared: The number of attempts that, as a person knows, had no effect.
-        applied: The number of attempts of which a person knows that they took effect, all in all.
+        applied: The number of attempts that took effect, as a person has confirmed.
     """
 
     root: str = ""
@@ -134,7 +134,7 @@ class Node:
 
     Attributes:
         id: The id of the step; ``id[0]`` for an element of a for_each.
-        plan: The checked step; an element shares that of its parent.
+        plan: The checked step; an element shares its parent's.
         order: The place in the plan, for ties.
         state: The state.
         missing: The number of dependencies, or of elements, that have not settled.

@@ -11,7 +11,7 @@ rules:
 3. An element of a for_each is needed until all of them are joined, and while a step that follows it by element is open.
 4. While the planner writes, is asked, or wants to be asked again, every step is needed: its next patch may name any.
 5. A graph that is being folded only marks what is released, and has all values still: the record is read back, another
-   run may start from it, and steps that are opened again need what they have read. Once the run goes on, what is
+   run may start from it, and steps that are opened again need their inputs. Once the run goes on, what is
    marked is dropped (`drop_values`), and from then on everything at once.
 """
 

@@ -85,7 +85,7 @@ class Expected:
 
     1. its own estimate;
     2. the median of the calls of its tool;
-    3. the mean of those steps of the plan of which 1 or 2 is known;
+    3. the mean over the steps of the plan with 1 or 2 known;
     4. the mean of the medians of all tools;
     5. 1: then a path is as long as the number of its steps.
 

@@ -30,7 +30,7 @@ class Verdict:
 
     Attributes:
         result: ``pass``, ``fail`` (the output must not be used), ``surprising`` (the output may be right, but the
-            plan did not expect it), or ``contradictory`` (it may be right, but what it was made of does not agree).
+            plan did not expect it), or ``contradictory`` (it may be right, but its sources do not agree).
         score: From 0 to 1; `None` if the critic gives no score.
         reason: The reason in a sentence.
         critic: The name of the critic; filled in by the run, like *tokens* and *cost*.

@@ -47,7 +47,7 @@ class Opening:
         critics: The names of the critics.
         in_waves: Whether every step waits for the whole generation before its own.
         root: The run whose id is part of the idempotency keys: this run, or the first run that it is a retry of.
-        parent: The run of which this run is a retry; empty if there is none.
+        parent: The run that this run retries; empty if there is none.
         roots: For steps whose idempotency key is made of another step's id: that id, and the generation.
         seed: The seed for the jitter of delays; `None` for a random one.
         labels: Notes of the host about the run, such as its command line. Plain JSON, which dagrun does not read.
@@ -207,7 +207,7 @@ class AttemptEnded(Event):
     Attributes:
         state: The state of the step from now on.
         outcome: How the attempt ended.
-        decision: What is done about it.
+        decision: The reaction to it.
     """
 
     step: str
@@ -282,7 +282,7 @@ class Reviewed(Event):
         state: The state of the step from now on.
         verdicts: The verdict of each critic.
         outcome: The outcome of the attempt, after the verdicts.
-        decision: What is done about it.
+        decision: The reaction to it.
     """
 
     step: str

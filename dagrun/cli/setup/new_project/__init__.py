@@ -2,7 +2,7 @@
 
 In: the name of the project. Out: the texts of its files, by their paths. The files beside this one are those texts.
 Their names end in ``.txt``, so that no tool takes them for code of dagrun. ``$name`` stands for the name of the
-project, and ``$module`` for that of its module of tools.
+project, and ``$module`` for its module of tools.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class CheckedPatch:
     Attributes:
         edits: The edits that count, without those to steps that have succeeded since their author looked.
         steps: The steps that are added or changed, checked, by id.
-        substitutes: The ids of replaced steps, and those of their substitutes.
+        substitutes: The ids of replaced steps, and of their substitutes.
         leaving: Every id that leaves the plan.
         labels: The order labels that are new or different.
         changes_output: Whether the answer of the run changes.
@@ -43,8 +43,8 @@ class CheckedPatch:
         guarded_tools: For a patch of the planner: by tool, how people look at calls that it takes out or changes.
         effects: The calls with an effect that it adds or changes, or before which it changes anything; found only
             where the policy wants people to agree to such a patch.
-        flow: What it changes of the labels of the run; `None` if there is no trust boundary.
-        freeze: What it changes of the frozen plan; `None` if the policy freezes none, or there is none yet.
+        flow: Its changes of the labels of the run; `None` if there is no trust boundary.
+        freeze: Its changes of the frozen plan; `None` if the policy freezes none, or there is none yet.
     """
 
     edits: tuple[AnyEdit, ...]
@@ -295,7 +295,7 @@ def _hand_over(old: Node, new: Node) -> None:
         return
     new.parent, new.index, new.item = parent, old.index, old.item
     if parent.plan.step.max_parallel is not None:
-        new.caps = (*new.caps, old.caps[-1])  # the cap of the for_each, beside those of its own tool
+        new.caps = (*new.caps, old.caps[-1])  # the cap of the for_each, beside the caps of its own tool
     parent.children[old.index] = new
     parent.missing += 1
 

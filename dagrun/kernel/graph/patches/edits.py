@@ -56,14 +56,14 @@ class Edits:
         patch: The patch.
         findings: Collects the problems.
         is_from_planner: Whether a planner is the author, who cannot loosen the policy.
-        known: The ids of the steps that had succeeded when the author looked; `None` for those of now.
+        known: The ids of the steps that had succeeded when the author looked; `None` for the present ones.
 
     Attributes:
         carried_out: The edits that count.
         fallen: The ids of steps that have succeeded since the author looked; the edits to them fall away.
         new: The steps that are added, each with the place of its edit.
         elements: By id of a new step, the element of a for_each that it replaces.
-        substitutes: The ids of replaced steps, and those of their substitutes.
+        substitutes: The ids of replaced steps, and of their substitutes.
         dropped: The ids that leave without a substitute, each with the place of its edit.
         rewired: The edits of steps that keep their id, each with its place.
         instead: By id of a substitute whose edit has fallen away, the step that stays.

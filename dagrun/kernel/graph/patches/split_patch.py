@@ -5,8 +5,8 @@
 2. What needs a refused edit goes, too: an edit that names a step which that one would bring; and the drop of a step
    that another one still waits for, or that nothing waits for: what was to do its work may have been refused.
 3. If an edit of a failed step is refused, or of one that waits for it, so is the whole patch: the planner has to repair
-   in another way. So is one of which nothing is left.
-4. What is left is checked like any patch: also whether the new answer of the run needs what is not there. It may be
+   in another way. So is one without a rest.
+4. The rest is checked like any patch: also whether the new answer of the run needs what is not there. It may be
    split further, for a few rounds.
 """
 
@@ -70,7 +70,7 @@ def split_patch(
         failed: The ids of the steps that it was asked about.
 
     Returns:
-        What is left and can be applied now; `None` if the whole patch has to be refused.
+        The rest that can be applied now; `None` if the whole patch has to be refused.
     """
     graph, kept = splicer.graph, list(range(len(patch.edits)))
     protected = _behind(graph, failed)

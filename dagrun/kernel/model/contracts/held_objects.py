@@ -5,7 +5,7 @@
 2. The objects travel beside the JSON, inside the stored value. Nothing else refers to them: an object is gone from
    memory as soon as the last stored value with it is dropped. There is no table that could keep one by mistake.
 3. A token counts only beside its object. JSON that looks like a token, from a plan or from a tool, is data.
-4. No record holds a stored value of this kind. In its place it says that there was an object, and of which type. Where
+4. No record holds a stored value of this kind. Its place names the type of the object. Where
    all its objects are frames that are kept as files, the record has the JSON: those tokens name the files, too.
 """
 

@@ -1,6 +1,6 @@
 """JSON that pydantic does not make by itself: forms of values, computed fields, and schemas with references.
 
-1. Bytes are base64, in what tools return and in what they take, so any bytes come back as they were. The schema says
+1. Bytes are base64, in outputs and in arguments, so any bytes come back as they were. The schema says
    ``format: byte``. A pydantic model has a configuration of its own, and so its own form of bytes.
 2. A scalar of numpy, ``numpy.float64`` say, is the plain number, text or boolean, and comes back as that class. It is
    known by the name of its base class, so numpy is not imported here.
@@ -145,7 +145,7 @@ def without_computed(data: bytes, error: ValidationError, names: frozenset[str])
     Args:
         data: The text that was refused.
         error: Why.
-        names: Those of computed fields.
+        names: The schemas of computed fields.
 
     Returns:
         The shorter text; *data* itself if there is nothing to drop.

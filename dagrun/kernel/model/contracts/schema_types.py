@@ -129,7 +129,7 @@ def schemas_at(schema: Schema, root: Schema, path: Path) -> list[Schema]:
 
     Args:
         schema: A schema.
-        root: What its references point into.
+        root: The document of its references.
         path: Keys and indices.
     """
     return [inner for inner, _ in SchemaPlace([(schema, root)]).below(path).lookup.schemas]
@@ -179,9 +179,9 @@ def clash(expected: Alternatives, given: Alternatives, known: _Known) -> Clash |
     Empty lists and objects do not count: a list of texts where numbers are needed is a wrong reference.
 
     Args:
-        expected: The schemas of what is taken.
-        given: The schemas of what is passed.
-        known: What was found so far.
+        expected: The schemas of the accepted values.
+        given: The schemas of the passed values.
+        known: The result so far.
     """
     ours = [(part, root) for schema, root in expected for part in _branches(schema, root)]
     theirs = [(part, root) for schema, root in given for part in _branches(schema, root)]

@@ -1,7 +1,7 @@
 """Outputs that are too large for JSON between steps, and are kept as artifacts instead.
 
 1. A tool says that it may happen by its return type: a union with `Artifact`, such as ``list[int] | Artifact``.
-2. What it returns is checked as ever. If its JSON is over the ``output_limit`` of the tool, the JSON becomes a file,
+2. Its output is checked as always. If its JSON is over the ``output_limit`` of the tool, the JSON becomes a file,
    and the output of the step is the `Artifact`. Over ``max_spill_bytes`` of the policy it is a failure. What may not
    be recorded may not become a file either: the output of an unrecorded tool, one that holds a secret, and
    one with personal data where records are redacted.

@@ -234,7 +234,7 @@ def without_objects(event: Event) -> Event:
         case AttemptEnded() | Reviewed() if type(event.outcome.value) is HeldObjects:
             return replace(event, outcome=replace(event.outcome, value=value_for_record(event.outcome.value)))
         case QuestionAsked(question=question) if _has_token(question.arguments):
-            # After a crash there are other objects, and the person is asked anew.
+            # After a crash there are other objects, and the person is asked again.
             return replace(event, question=replace(question, arguments=_OBJECTS))
         case StepSettled() if type(event.value) is HeldObjects:
             return replace(event, value=value_for_record(event.value))

@@ -279,7 +279,7 @@ class Cancellation:
             self._alarms.at(live.cutoff, lambda: self._give_up((live,)))
 
     def _out_of_patience(self, live: LiveAttempt) -> None:
-        # The deadline is lifted while the tool waits for a person, and set anew after that.
+        # The deadline is lifted while the tool waits for a person, and set again after that.
         if not live.is_done and live.deadline is not None and self._now() >= live.deadline:
             self.tell(live, State.TIMED_OUT, f"{_limit_that_struck(live)}{self._suspicion()}")
 
