@@ -240,7 +240,7 @@ def test_the_fields_of_routes_and_plans_are_looked_at_before_anything_runs(tmp_p
     learn(tmp_path)
     text = (tmp_path / "r.yaml").read_text()
     for old, new, fault in (
-        ("routes: r.json", "routes: none.json", "cannot read"),
+        ("routes: r.json", "routes: none.json", "there is no folder of routes .*, and no file"),
         ("routes: r.json", "routes: r.json\n    planner: a:b", "routes need neither a planner nor a model"),
         ("{id: look,", "{no_id: look,", "plan: DR011 steps"),
     ):
