@@ -185,6 +185,9 @@ class _Copier:
 class _Reader:
     """Rewrites one schema.
 
+    Attributes:
+        waiting: The definitions that have not been read, by name.
+
     Args:
         schema: The schema, as plain JSON.
         document: The document that its references point into.
@@ -197,7 +200,7 @@ class _Reader:
         self._document = document
         self._copier = copier
         self._names: dict[str, str] = {}  # by target of a reference
-        self._waiting: dict[str, Any] = {}  # definitions to read, by name
+        self.waiting: dict[str, Any] = {}  # definitions to read, by name
         self._without = without
         self._is_late = False
         self._is_old = isinstance(document, Mapping) and _ignores_siblings(document)
@@ -208,22 +211,20 @@ class _Reader:
         root = self._schema(self._root, (), 0)
         definitions = LateDefinitions(self)
         left = MAX_SCHEMA_BYTES - (len(encode_plain(root)) if is_late else 0)
-        while self._waiting and left >= 0:  # the nearest ones first
-            name = next(iter(self._waiting))
-            definitions[name] = self.definition(name)
-            left -= len(encode_plain(definitions[name])) if is_late else 0
-        if not self._waiting and left >= 0:
-            return {**root, "$defs": dict(sorted(definitions.items()))} if definitions else root
-        return {**root, "$defs": definitions}
-
-    @property
-    def unread(self) -> list[str]:
-        """The names of the definitions that have not been read."""
-        return list(self._waiting)
+        self._is_late, left = is_late and left >= 0, max(left, 0)  # a root that is too large has no other way
+        while self.waiting:  # the nearest ones first
+            name, raw = next(iter(self.waiting.items()))
+            made = self.definition(name)
+            left -= len(encode_plain(made)) if self._is_late else 0
+            if left < 0:  # there is no room for this one
+                self.waiting[name] = raw
+                return {**root, "$defs": definitions}
+            definitions[name] = made
+        return {**root, "$defs": dict(sorted(definitions.items()))} if definitions else root
 
     def definition(self, name: str) -> dict[str, Any]:
         """Read the next definition."""
-        return self._schema(self._waiting.pop(name), ("$defs", name), 0)
+        return self._schema(self.waiting.pop(name), ("$defs", name), 0)
 
     def late_definition(self, name: str) -> dict[str, Any]:
         """Read a definition when a value asks for it; one that cannot be used says nothing."""
@@ -299,7 +300,7 @@ class _Reader:
                 number += 1
                 name = f"{last}_{number}"
             self._names[target] = name
-            self._waiting[name] = schema
+            self.waiting[name] = schema
         return self._names[target]
 
     def _resolved(self, target: str, place: Path) -> Any:
@@ -352,15 +353,20 @@ class LateDefinitions(dict[str, Any]):
         super().__init__()
         self._reader = reader
 
-    @property
-    def all_named(self) -> dict[str, Any]:
-        """The parts that have been read, and the schema of any value for the others."""
-        return {name: {} for name in self._reader.unread} | self
+    def shown(self) -> dict[str, Any]:
+        """Return the parts that have been read, and the schema of any value for the others."""
+        return {name: {} for name in self._reader.waiting} | self
 
     def __missing__(self, name: str) -> dict[str, Any]:
         """Read a definition."""
         made = self[name] = self._reader.late_definition(name)
         return made
+
+
+def as_shown(read: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that has been read with all definitions that it refers to, as planners and checks see it."""
+    late = read.get("$defs")
+    return {**read, "$defs": late.shown()} if isinstance(late, LateDefinitions) else read
 
 
 def part_at(document: Any, target: str) -> Any:

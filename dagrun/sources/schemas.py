@@ -23,7 +23,7 @@ from dagrun.kernel.model.signature import Arguments, Output
 from dagrun.kernel.model.tool import MAX_NAME, Tool, assembled_tool
 from dagrun.kernel.model.tool_context import ToolContext
 from dagrun.kernel.model.value import MAX_VALUE_BYTES, Stored, decode, encode, to_json
-from dagrun.sources.foreign_schema import NOTHING, LateDefinitions, Schema, definition_of, in_place, read_schema
+from dagrun.sources.foreign_schema import NOTHING, Schema, as_shown, definition_of, in_place, read_schema
 from dagrun.sources.schema_check import SchemaFault, SchemaRules
 
 Call = Callable[[dict[str, Any], ToolContext], Awaitable[Any]]
@@ -253,7 +253,7 @@ def _arguments(schema: dict[str, Any], tool: str) -> tuple[Arguments, str]:
     shown = {key: part for key, part in schema.items() if key not in ("description", "$defs")}
     shown |= {"type": "object", "properties": properties, "required": list(root.required), "additionalProperties": rest}
     if definitions:
-        shown["$defs"] = definitions
+        shown["$defs"] = as_shown(schema)["$defs"]
     required = frozenset(root.required)
     rules = ArgumentRules(SchemaRules(schema), None if is_open else frozenset(properties), required)
     contract = Arguments(
@@ -351,8 +351,6 @@ def output_of_read(tool: str, read: dict[str, Any]) -> Output:
     if read == NOTHING:
         raise ContractError(f"{tool}: the output has a schema that no value fits")
     rules = SchemaRules(read)
-    late = read.get("$defs")
-    shown = {**read, "$defs": late.all_named} if isinstance(late, LateDefinitions) else read
 
     def encode_checked(value: object, limit: int = MAX_VALUE_BYTES) -> Stored:
         stored = encode(value, limit)
@@ -362,7 +360,7 @@ def output_of_read(tool: str, read: dict[str, Any]) -> Output:
             raise ValueRefused(f"does not return what it declares: {text}")
         return stored
 
-    return Output(shown, encode_checked)
+    return Output(as_shown(read), encode_checked)
 
 
 # Definitions of others -----------------------------------------------------------------------------------------------

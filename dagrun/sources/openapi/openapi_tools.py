@@ -201,7 +201,8 @@ class _Given:
         name = fitting_name(f"{self._prefix}{found.name}")
         effect = said_of(self._effects, found.name) or operation.effect
         content = self._document.content
-        arguments = read_schema(operation.arguments, f"{name}: the arguments", content, without="readOnly")
+        what = f"{name}: the arguments"
+        arguments = read_schema(operation.arguments, what, content, without="readOnly", is_late=True)
         is_free = operation.answers is None or not self._check_answers
         return tool_of_schemas(
             name,
