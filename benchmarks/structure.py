@@ -120,13 +120,13 @@ def figures_of(root: Path) -> list[Figure]:
         Figure("class names used twice or more", len(double), 4, tuple(double)),
         Figure("constructors of more than 8 parameters", len(written), 0, tuple(written)),
         Figure("dataclasses of more than 8 fields", len(made), None, tuple(made)),
-        Figure("files of a run of three steps", run_files, 53),
+        Figure("files of a run of three steps", run_files, 50),
         Figure("functions of a run of three steps", run_functions),
-        Figure("files of a splice", splice_files, 27),
+        Figure("files of a splice", splice_files, 23),
         Figure("functions of a splice", splice_functions),
-        Figure("files of the command run, to the first call", command_to_call, 94),
-        Figure("files of the command run", command_files, 111),
-        Figure("files of a resumed run, to the first call", resume_to_call, 66),
+        Figure("files of the command run, to the first call", command_to_call, 92),
+        Figure("files of the command run", command_files, 109),
+        Figure("files of a resumed run, to the first call", resume_to_call, 63),
     ]
 
 

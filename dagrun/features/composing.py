@@ -21,7 +21,7 @@ from dagrun.kernel.model.patch import Add, Patch
 from dagrun.kernel.model.plan import Step
 from dagrun.kernel.model.tool import COMPOSE
 from dagrun.kernel.model.usage import RUN_METER, Charge
-from dagrun.kernel.runtime.metering import RunMeter
+from dagrun.kernel.runtime.run_callbacks import RunMeter
 from dagrun.kernel.runtime.run_features import AnswerPiece
 from dagrun.kernel.runtime.run_parts import RunParts
 

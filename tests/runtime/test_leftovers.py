@@ -52,7 +52,7 @@ SMALL: Final = frozenset(
     (
         "dagrun.kernel.runtime.run_files.ArtifactFolder",
         "dagrun.features.composing._AnswerMeter",
-        "dagrun.kernel.runtime.metering.RunMeter",
+        "dagrun.kernel.runtime.run_callbacks.RunMeter",
         "dagrun.kernel.runtime.plugin_calls.CallClock",
         "dagrun.features.provider_limits.model_concurrency.ModelConcurrency",
         "dagrun.kernel.runtime.run_callbacks.RunCallbacks",

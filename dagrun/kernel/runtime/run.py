@@ -26,11 +26,10 @@ from dagrun.kernel.runtime.record.event_log import DEFAULT_BUFFER, JournalWatch,
 from dagrun.kernel.runtime.record.record import Record
 from dagrun.kernel.runtime.result import RunResult, StepResults
 from dagrun.kernel.runtime.run_callbacks import RunCallbacks, weakly
-from dagrun.kernel.runtime.run_parts import RunParts, RunSetup
+from dagrun.kernel.runtime.run_parts import CallSettings, RunParts, RunSetup
 from dagrun.kernel.runtime.steps.attempt import AttemptRunner
 from dagrun.kernel.runtime.steps.attempt_completion import DurationRecorder, learns
-from dagrun.kernel.runtime.steps.scheduler import Scheduler
-from dagrun.kernel.runtime.steps.workers import Workers
+from dagrun.kernel.runtime.steps.scheduler import Scheduler, Workers
 from dagrun.presenters import notebook_bundle
 
 if TYPE_CHECKING:
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
         PlacesOfCall,
         ProviderGate,
     )
-    from dagrun.kernel.runtime.run_parts import CallSettings
     from dagrun.kernel.runtime.steps.attempt import AskInside
 
 

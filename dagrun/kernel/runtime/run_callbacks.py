@@ -2,12 +2,13 @@
 
 A part that keeps a method of a later part keeps that part alive, and the later part keeps the earlier one. Such a
 circle of references is freed only by Python's garbage collector: a service with many short runs would spend an eighth
-of its time on that, and a big result would stay in memory after the host has dropped it. So there are two rules:
+of its time on that, and a big result would stay in memory after the host has dropped it. So there are three rules:
 
 1. A part holds references only to parts that were made before it.
 2. It calls later parts through `RunCallbacks`. When the run is closed, `RunCallbacks.cut` drops all references in it.
 3. What code of the host may keep, such as the context variables of a call and its `ToolContext`, holds no part. It
    calls the parts through `RunCallbacks` or weak references: a timer that a tool leaves behind must not keep its run.
+   So does the meter that charges the model calls of planners and critics to the ledger (`RunMeter`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dagrun.kernel.graph.ledger import Reservation
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model.outcome import Outcome, Status
 from dagrun.kernel.model.question import Answer, ControlMessage
+from dagrun.kernel.model.usage import Charge
 
 if TYPE_CHECKING:
     from dagrun.kernel.runtime.live_attempt import LiveAttempt
@@ -154,3 +156,49 @@ def weakly(method: Callable[P, object]) -> Callable[P, None]:
 
 
 _DEFAULTS: Final = tuple((each.name, each.default) for each in fields(RunCallbacks))
+
+
+class RunMeter:
+    """Charges the model calls of one call of a planner or a critic. It lives in context variables, so it holds no part.
+
+    Args:
+        up: Leads to the accounts of the run.
+
+    Attributes:
+        tokens: The tokens used so far, as far as the models have reported them.
+        cost: The cost so far; `None` if a part of it is unknown, or nothing was called yet.
+    """
+
+    __slots__ = ("_is_known", "_up", "cost", "tokens")
+
+    def __init__(self, up: RunCallbacks) -> None:
+        self.tokens = 0
+        self.cost: float | None = None
+        self._is_known = True
+        self._up = up
+
+    def reserve(self, who: str, tokens: int | None, cost: float | None) -> Charge:
+        """Reserve room for a model call.
+
+        Raises:
+            OverCeiling: There is no room, and the message names the ceiling; or the run has ended.
+        """
+        return _RunCharge(self, *self._up.reserve_model(who, tokens, cost))
+
+    def settle(self, reservation: Reservation, number: int, tokens: int | None, cost: float | None) -> None:
+        """Charge the usage of a call; an unknown figure is charged at its worst case."""
+        self._up.settle_model(reservation, number, tokens, cost)
+        self.tokens += tokens or 0
+        self._is_known = self._is_known and cost is not None
+        self.cost = (self.cost or 0.0) + cost if cost is not None and self._is_known else None
+        self._up.charged()
+
+
+@dataclass(slots=True)
+class _RunCharge:
+    meter: RunMeter
+    reservation: Reservation
+    number: int
+
+    def settle(self, tokens: int | None, cost: float | None) -> None:
+        self.meter.settle(self.reservation, self.number, tokens, cost)

@@ -13,10 +13,10 @@ from dagrun.kernel.decide import recovery as delays
 from dagrun.kernel.graph import live_graph as drafts
 from dagrun.kernel.graph.ledger import Ledger, Reservation
 from dagrun.kernel.graph.live_graph import LiveGraph
-from dagrun.kernel.runtime.metering import RunMeter
 from dagrun.kernel.runtime.planning import first_plan, planner_calls
 from dagrun.kernel.runtime.planning.first_plan import FirstPlan, StreamedSteps
 from dagrun.kernel.runtime.planning.planner_calls import PlannerCalls, PlannerRequest
+from dagrun.kernel.runtime.run_callbacks import RunMeter
 from dagrun.kernel.runtime.steps.run_completion import RunCompletion
 
 # Effects --------------------------------------------------------------------------------------------------------------

@@ -20,8 +20,7 @@ from dagrun.kernel.runtime.record.record import Record
 from dagrun.kernel.runtime.steps.attempt import AttemptRunner
 from dagrun.kernel.runtime.steps.attempt_completion import AttemptCompletion, RecoveryDecider
 from dagrun.kernel.runtime.steps.run_completion import Cancellation
-from dagrun.kernel.runtime.steps.scheduler import Scheduler
-from dagrun.kernel.runtime.steps.workers import Workers, WorkerScope
+from dagrun.kernel.runtime.steps.scheduler import Scheduler, Workers, WorkerScope
 
 # Frontier and caps ----------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from dagrun.kernel.runtime.planning.coordinator import Coordinator
 from dagrun.kernel.runtime.record.record import Record
 from dagrun.kernel.runtime.steps.attempt_completion import AttemptCompletion
 from dagrun.kernel.runtime.steps.run_completion import Cancellation
-from dagrun.kernel.runtime.steps.workers import Workers
+from dagrun.kernel.runtime.steps.scheduler import Workers
 
 # As they are; while a mutant is in place, its name leads to the mutant.
 _is_editable = patch_rules.is_editable

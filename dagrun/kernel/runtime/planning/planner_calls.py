@@ -37,9 +37,8 @@ from dagrun.kernel.model.planner import (
 )
 from dagrun.kernel.model.question import ASK_PERSON, Answer
 from dagrun.kernel.model.usage import ANSWERS, METER, PLACES, PROMPTS, Answers
-from dagrun.kernel.runtime.metering import RunMeter
 from dagrun.kernel.runtime.plugin_calls import CallClock, PluginFailed, call_plugin
-from dagrun.kernel.runtime.run_callbacks import RunCallbacks
+from dagrun.kernel.runtime.run_callbacks import RunCallbacks, RunMeter
 from dagrun.kernel.runtime.run_features import PlacesOfCall
 from dagrun.kernel.runtime.run_parts import RunParts
 

@@ -17,8 +17,8 @@ from dagrun.kernel.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.kernel.model.plan import Step
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.usage import METER, PLACES
-from dagrun.kernel.runtime.metering import RunMeter
 from dagrun.kernel.runtime.plugin_calls import CallClock, MakePlaces, PluginFailed, call_plugin
+from dagrun.kernel.runtime.run_callbacks import RunMeter
 from dagrun.kernel.runtime.run_features import PlacesOfCall
 
 MAX_NAME = 60
