@@ -288,7 +288,7 @@ OPTIONS: Final[tuple[OptionRow, ...]] = (
             " awaits; report what it leaves."),
         row("--then ARGS", "then",
             "With --rehearse: the arguments of the call after each of them, with another answer; report if it gets"
-            " that of the call before.")),
+            " the answer of the call before.")),
     *rows_of("mcp.serve",
         row("--plans DIR", "plans",
             "Offer each plan of DIR (.json, .yaml) as a tool. Without it: check_plan, run_plan.", type=_DIR_THERE),
