@@ -127,9 +127,10 @@ def _tools_are_one(patch: pytest.MonkeyPatch) -> None:
         found = read(self, args)
         if found is None or not found[1]:
             return found
-        json = next(key for key, shape in self._shapes.items() if shape[3] is found[2])
-        valid = OneTool(found[2])
-        self._shapes[json] = (*self._shapes[json][:3], valid)
+        shapes = [(json, shape) for json, shape in self._shapes.items() if shape is not None and shape[3] is found[2]]
+        valid = OneTool(found[2]) if shapes else found[2]
+        for json, shape in shapes:
+            self._shapes[json] = (*shape[:3], valid)
         return found[0], found[1], valid
 
     patch.setattr(ArgumentShapes, "read", mutant)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import Any, Final, TypeAlias
 
@@ -45,11 +45,11 @@ ReferenceFacts: TypeAlias = tuple[Reference, str | None, KnownValue | None]
 # - the facts about their references;
 # - for each tool that takes arguments of this shape, by name: the places of the references in its schema, if they were
 #   needed.
-ReadArguments: TypeAlias = tuple[Template, list[ReferenceFacts], dict[str, list[Hashable]]]
+ReadArguments: TypeAlias = tuple[Template, list[ReferenceFacts], dict[str, Sequence[Hashable]]]
 
 
 # The arguments of many steps without their references: as in the template and in `ReadArguments`.
-_Shape: TypeAlias = tuple[tuple[bytes, ...], tuple[Path, ...], frozenset[int], dict[str, list[Hashable]]]
+_Shape: TypeAlias = tuple[tuple[bytes, ...], tuple[Path, ...], frozenset[int], dict[str, Sequence[Hashable]]]
 
 
 class ArgumentShapes:
@@ -65,7 +65,7 @@ class ArgumentShapes:
         self._index = index
         self._sources = sources
         self._limit = limit
-        self._shapes: dict[str, _Shape] = {}  # by the JSON, with `_HOLE` in it
+        self._shapes: dict[str, _Shape | None] = {}  # by the JSON, with `_HOLE` in it
         self._known: dict[str, ReferenceFacts] = {}  # by the text of a reference
         self._values: dict[int, KnownValue] = {}  # by the address of the type, which each keeps
         self._names: dict[str, str] = {}  # keys as JSON
@@ -93,8 +93,8 @@ class ArgumentShapes:
             if len(data) - len(references) > self._limit:
                 return None
             shape = (tuple(data.split(b"\0")), tuple(self._places), frozenset(self._in_texts), {})
-            if references:  # arguments without references hardly occur twice
-                self._shapes[json] = shape
+            if references:  # arguments without references hardly occur twice; of others, what occurs once is not kept
+                self._shapes[json] = shape if json in self._shapes else None
         pieces, places, texts, valid = shape
         return Template(pieces, tuple([facts[0] for facts in references]), places, texts), references, valid
 
@@ -103,14 +103,15 @@ class ArgumentShapes:
         if self._left < 0 or not depth:
             raise _NoShape
         add, known, names, mark = self._json.append, self._known.get, self._names, "{"
+        refer, put = self._references.append, self._places.append
         for key, value in fields.items():
             if type(key) is not str:
                 raise _NoShape
             name = names.get(key) or self._name(key)
             if type(value) is str and (facts := known(value)) is not None:  # as here and below, for speed
                 add(f"{mark}{name}\0")
-                self._references.append(facts)
-                self._places.append((*place, key))
+                refer(facts)
+                put((*place, key))
             else:
                 add(mark + name)
                 self._value(value, (*place, key), depth)

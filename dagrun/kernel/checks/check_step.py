@@ -240,7 +240,7 @@ def _known_sources(
             trial.check(template, ())
             if trial.findings.has_errors:
                 return None
-        valid[step.tool] = []
+        valid[step.tool] = ()
     own, texts, sources = step.id, template.texts, dict[str, None]()
     for number, (_, source, value) in enumerate(references):
         if value is None or source == own:
