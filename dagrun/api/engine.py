@@ -43,11 +43,11 @@ from dagrun.kernel.model.journal import Journal, RunLog
 from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.tracing import RunTracer, TracedRun, Traces
 from dagrun.kernel.model.value import Stored, encode, to_json
+from dagrun.kernel.runtime.artifacts import ArtifactFolder
 from dagrun.kernel.runtime.backend import off_loop
 from dagrun.kernel.runtime.record.event_log import Callback
 from dagrun.kernel.runtime.result import RunResult
 from dagrun.kernel.runtime.run import Run
-from dagrun.kernel.runtime.run_files import ArtifactFolder
 from dagrun.kernel.runtime.run_options import Inputs, RunOptions
 from dagrun.kernel.runtime.run_parts import CallSettings, OpenRecord, RunSetup, SharedByRuns, build_large
 from dagrun.kernel.runtime.steps.attempt_completion import learns

@@ -32,8 +32,8 @@ from dagrun.kernel.model.policy import Policy
 from dagrun.kernel.model.secrets import secrets_from
 from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import Artifact, Stored, Unavailable, decode
+from dagrun.kernel.runtime.artifacts import ArtifactFolder
 from dagrun.kernel.runtime.record.record import TAKEN_OVER, Record
-from dagrun.kernel.runtime.run_files import ArtifactFolder
 from dagrun.kernel.runtime.run_options import RunOptions
 
 

@@ -27,10 +27,20 @@ if TYPE_CHECKING:
     from dagrun.features.shared_calls.result_cache import ResultCache
     from dagrun.kernel.graph.node import Node
     from dagrun.kernel.model.policy import HedgeRule
+    from dagrun.kernel.model.secrets import Secrets
+    from dagrun.kernel.model.value import ArtifactStore
     from dagrun.kernel.runtime.backend import Timers
     from dagrun.kernel.runtime.live_attempt import LiveAttempt
     from dagrun.kernel.runtime.plugin_calls import CallClock
-    from dagrun.kernel.runtime.run_features import CallSharer, CallStream, Composer, Hedging, PlacesOfCall, ProviderGate
+    from dagrun.kernel.runtime.run_features import (
+        CallSharer,
+        CallStream,
+        Composer,
+        FrameFiles,
+        Hedging,
+        PlacesOfCall,
+        ProviderGate,
+    )
     from dagrun.kernel.runtime.run_parts import CallSettings, RunParts
     from dagrun.kernel.runtime.steps.attempt import AskInside
     from dagrun.kernel.runtime.steps.scheduler import Scheduler
@@ -92,6 +102,12 @@ class EngineFeatures(RunFeatures):
         from dagrun.features.live_streams import LiveStream
 
         return LiveStream(live, fan, parts, scheduler.stopping, scheduler.endings)
+
+    @override
+    def frames(self, artifacts: ArtifactStore, secrets: Secrets) -> FrameFiles:
+        from dagrun.features.frame_files import FramesOfRun
+
+        return FramesOfRun(artifacts, secrets)
 
     @override
     def call_sharer(

@@ -27,9 +27,9 @@ from dagrun.extend import StillRunning, WorkerDied
 from dagrun.kernel.model.executor import CallFailed, Encoded, ResultRefused
 from dagrun.kernel.model.outcome import ErrorKind, Failure
 from dagrun.kernel.model.tool import make_tool
+from dagrun.kernel.runtime.artifacts import ArtifactFolder
 from dagrun.kernel.runtime.backend import clock
 from dagrun.kernel.runtime.coroutine_driver import Suspended
-from dagrun.kernel.runtime.run_files import ArtifactFolder
 from dagrun.kernel.runtime.stop_scope import stop_scopes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.costly]

@@ -24,7 +24,7 @@ from dagrun.extend import StillRunning, WorkerDied, WorkerLost
 from dagrun.kernel.model.executor import CallFailed, Encoded, ResultRefused
 from dagrun.kernel.model.outcome import ErrorKind, Failure
 from dagrun.kernel.model.tool import make_tool
-from dagrun.kernel.runtime.run_files import ArtifactFolder
+from dagrun.kernel.runtime.artifacts import ArtifactFolder
 from small_tools import near
 from wire_loopback import Loopback, loopback
 

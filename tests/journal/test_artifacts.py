@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 import dagrun
-from dagrun.kernel.runtime.run_files import ArtifactFolder
+from dagrun.kernel.runtime.artifacts import ArtifactFolder
 
 
 @dagrun.tool(effect="pure")

@@ -50,7 +50,7 @@ PARTS: Final = (
 )
 SMALL: Final = frozenset(
     (
-        "dagrun.kernel.runtime.run_files.ArtifactFolder",
+        "dagrun.kernel.runtime.artifacts.ArtifactFolder",
         "dagrun.features.composing._AnswerMeter",
         "dagrun.kernel.runtime.run_callbacks.RunMeter",
         "dagrun.kernel.runtime.plugin_calls.CallClock",

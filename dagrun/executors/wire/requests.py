@@ -90,7 +90,7 @@ def _request(call: ToolCall, is_child: bool, shares_files: bool) -> CallRequest:
     if call.headers is not None:
         facts["headers"] = dict(call.headers)
     if call.objects or tool.output.has_frames:
-        from dagrun.kernel.runtime.run_files import with_files
+        from dagrun.features.frame_files import with_files
 
         context = call.context()
         facts["frames"] = {"folder": _folder(context, shares_files), "call": f"{context.step}#{context.attempt}"}

@@ -24,6 +24,7 @@ from dagrun.errors import ContractError, ValueRefused, shorten
 from dagrun.executors.wire import messages
 from dagrun.executors.wire.messages import MAX_FILES, framed, parts_of
 from dagrun.executors.wire.requests import read_request
+from dagrun.features.frame_files import FramesInFiles, write_frame
 from dagrun.kernel.decide.classify import classify
 from dagrun.kernel.decide.exception_text import with_error
 from dagrun.kernel.model.contracts.held_objects import HeldObjects, tokens_in
@@ -36,7 +37,7 @@ from dagrun.kernel.model.signature import explain
 from dagrun.kernel.model.tool import Tool, import_target, make_tool
 from dagrun.kernel.model.tool_context import ToolContext
 from dagrun.kernel.model.value import Artifact, to_json
-from dagrun.kernel.runtime.run_files import ArtifactFolder, FramesInFiles, write_frame
+from dagrun.kernel.runtime.artifacts import ArtifactFolder
 
 _LOG: Final = logging.getLogger("dagrun.tool")
 _FAILURES: Final = codec_of(Failure)

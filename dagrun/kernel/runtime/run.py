@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from dagrun.errors import ContractError, JournalError, Problem, SpliceRefused, StepNotFound, hint
 from dagrun.kernel.decide.durations import Durations
-from dagrun.kernel.graph.fold import in_doubt
+from dagrun.kernel.graph.fold import in_doubt, open_frames
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.graph.plan_history import PlanHistory
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from dagrun.kernel.graph.patches.apply_patch import CheckedPatch
     from dagrun.kernel.model.policy import HedgeRule
+    from dagrun.kernel.model.secrets import Secrets
+    from dagrun.kernel.model.value import ArtifactStore
     from dagrun.kernel.runtime.live_attempt import LiveAttempt
     from dagrun.kernel.runtime.planning.coordinator import Coordinator
     from dagrun.kernel.runtime.plugin_calls import CallClock
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
         CallSharer,
         CallStream,
         Composer,
+        FrameFiles,
         Hedging,
         PlacesOfCall,
         ProviderGate,
@@ -414,6 +417,10 @@ class RunFeatures(Protocol):
         """Return the stream of the elements of *fan*: the tool of *live*, whose call begins, takes them one by one."""
         ...
 
+    def frames(self, artifacts: ArtifactStore, secrets: Secrets) -> FrameFiles:
+        """Return the part that keeps frames in *artifacts*: the run has tools with objects in memory."""
+        ...
+
     def call_sharer(
         self,
         parts: RunParts,
@@ -473,6 +480,7 @@ class RunAssembly:
         self.scheduler.hedges = self._make_hedging()
         self.scheduler.endings.learning = self.learning
         self.scheduler.endings.make_limits = partial(features.provider_limits, parts)
+        self._frames = self._make_frames()
         self.coordinator = self._make_coordinator()
         self.composing = self._make_composer()
         run_log = parts.run_log
@@ -488,6 +496,11 @@ class RunAssembly:
         if rule is None:
             return None
         return self._features.hedging(self.parts, rule, self._setup.shared.durations, self.scheduler)
+
+    def _make_frames(self) -> FrameFiles | None:
+        if not self.parts.graph.has_objects:
+            return None
+        return self._features.frames(self._setup.calls.artifacts, self.parts.graph.plan.secrets)
 
     def _make_coordinator(self) -> Coordinator | None:
         planner = self._setup.options["planner"]
@@ -525,7 +538,7 @@ class RunAssembly:
         record.begin_run(RunStarted(record.next_seq(), record.at(), *facts))
         if taken_over is not None:
             taken_over(record)
-            record.open_frames(setup.calls.artifacts)
+            self._open_frames()
 
     def go(self, tasks: TaskGroup) -> None:
         """Start the steps that wait for nothing."""
@@ -556,9 +569,14 @@ class RunAssembly:
             record.reopen(doubtful, "an effect is unresolved, and may be resolved now")
         from dagrun.kernel.runtime.resume import Resumption
 
-        record.open_frames(self._setup.calls.artifacts)
+        self._open_frames()
         Resumption(self.parts, self.scheduler, self.coordinator, tasks, was_over=bool(doubtful)).resume()
         self._begin(tasks, last.seq + 1)
+
+    def _open_frames(self) -> None:
+        """Load the frames that are stored as files: the run is resumed, or has taken over their outputs."""
+        if self._frames is not None:
+            open_frames(self.parts.graph, self._frames.opened)
 
     def _open_parts(self, tasks: TaskGroup) -> None:
         """Give the parts the objects that exist only inside the task group of the run."""
@@ -579,6 +597,7 @@ class RunAssembly:
         attempts = AttemptRunner(
             parts, setup.calls.executors, setup.calls.artifacts, root=root, ask_person=self.scheduler.inside.ask
         )
+        attempts.frames = self._frames
         if attempts.shares:
             attempts.sharing = self._sharing = self._features.call_sharer(
                 parts, setup.calls, root=root, ask_person=self.scheduler.inside.ask, tasks=tasks, alarms=self._alarms

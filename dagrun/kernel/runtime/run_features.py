@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dagrun.kernel.graph.node import Node
     from dagrun.kernel.model.executor import ToolCall
     from dagrun.kernel.model.outcome import Decision, Failure, Outcome
+    from dagrun.kernel.model.tool import AnyTool
+    from dagrun.kernel.model.value import Stored
     from dagrun.kernel.runtime.backend import Timers
     from dagrun.kernel.runtime.live_attempt import LiveAttempt
     from dagrun.kernel.runtime.result import RunResult
@@ -124,6 +126,16 @@ class CallStream(Protocol):
         Args:
             is_stopping: Whether the run is being ended early.
         """
+
+
+class FrameFiles(Protocol):
+    """Keeps data frames of a run in files; see `dagrun.features.frame_files`."""
+
+    def opened(self, stored: Stored) -> Stored:
+        """Return a value with its frames, if it names files of frames; `Unavailable` if one of them is gone."""
+
+    async def filed(self, call: Coroutine[Any, Any, object], tool: AnyTool, name: str) -> object:
+        """Await the call *name* of *tool*, and return its result as `Encoded`, with its frames in files."""
 
 
 class AnswerPiece(str):

@@ -26,13 +26,13 @@ from dagrun.kernel.model.journal import RunLog
 from dagrun.kernel.model.redaction.redactor import REDACTOR
 from dagrun.kernel.model.tracing import RunTracer
 from dagrun.kernel.model.value import Stored
+from dagrun.kernel.runtime.artifacts import ArtifactFolder
 from dagrun.kernel.runtime.backend import MANY_STEPS, clock, off_loop
 from dagrun.kernel.runtime.people.human_input import HumanInput
 from dagrun.kernel.runtime.plugin_calls import MakePlaces
 from dagrun.kernel.runtime.record.event_log import Recorder
 from dagrun.kernel.runtime.record.record import Record
 from dagrun.kernel.runtime.run_callbacks import RunCallbacks, RunMeter
-from dagrun.kernel.runtime.run_files import ArtifactFolder
 from dagrun.kernel.runtime.run_options import RunOptions
 from dagrun.kernel.runtime.steps.budget_gate import BudgetGate
 from dagrun.kernel.runtime.steps.reviews import Reviews

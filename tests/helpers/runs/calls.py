@@ -9,7 +9,7 @@ from typing import Any
 from dagrun import Tool, ToolContext
 from dagrun.extend import ToolCall
 from dagrun.kernel.model.value import encode, to_json
-from dagrun.kernel.runtime.run_files import ArtifactFolder
+from dagrun.kernel.runtime.artifacts import ArtifactFolder
 
 Reported = list[tuple[str, Mapping[str, Any]]]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dagrun import ToolContext
-from dagrun.kernel.runtime.run_files import ArtifactFolder
+from dagrun.kernel.runtime.artifacts import ArtifactFolder
 from dagrun_tools.analysis.calculate_stats import calculate_stats
 from dagrun_tools.facts import Facts, Statistics, Table
 from dagrun_tools.files import file_tools

@@ -16,7 +16,8 @@ import pytest
 
 import dagrun
 from dagrun import MemoryJournal, Plan, Policy, SQLiteJournal, Status, Step
-from dagrun.kernel.model.contracts.frames import CODECS, NotKept, codec_of_frame
+from dagrun.features.frame_files import CODECS, NotKept, codec_of_frame
+from dagrun.kernel.model.contracts.objects import FRAME_CLASSES
 from frame_tools import TOOLS, calls, grow, load, odd
 from objects import texts_of
 
@@ -34,6 +35,11 @@ def _warm(tmp_path_factory: pytest.TempPathFactory) -> None:
 NAIVE = pd.DataFrame({"n": [1, 2], "x": [1.5, None], "t": ["a", "b"], "b": [True, False]})
 TIMES = pd.DataFrame({"at": pd.to_datetime(["2024-01-01", "2024-02-01"], utc=True)}, index=pd.Index([7, 9], name="id"))
 KINDS = pd.DataFrame({"kind": pd.Categorical(["a", "b"]), "whole": pd.array([1, None], dtype="Int64")})
+
+
+def test_each_class_of_frames_that_contracts_know_can_be_in_a_file() -> None:
+    """Contracts know the classes by name, and only the feature knows how their files are written."""
+    assert CODECS.keys() == FRAME_CLASSES
 
 
 @pytest.mark.parametrize(

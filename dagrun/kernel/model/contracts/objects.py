@@ -5,7 +5,9 @@
 2. A parameter takes an object of class ``T`` if it is annotated ``Object[T]``, or ``T`` itself. If ``T`` has no JSON
    form, the parameter takes nothing else.
 3. An object is checked with `isinstance`, never changed and never copied.
-4. In the schema of a tool, the place of an object has the type ``python:`` and the name of its class, which is no type
+4. A data frame, a table or an array (`FRAME_CLASSES`, exactly) needs no ``Object[…]``: a file can hold it, see
+   `dagrun.features.frame_files`. The classes are known by name: no library is imported because of an annotation.
+5. In the schema of a tool, the place of an object has the type ``python:`` and the name of its class, which is no type
    of JSON. So the check of a plan sees that no part of it can be named, and that it fits no other argument.
 """
 
@@ -22,12 +24,12 @@ from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from dagrun.errors import ValueRefused
-from dagrun.kernel.model.contracts.frames import is_frame_class
 from dagrun.kernel.model.contracts.held_objects import owner_of, token, type_name, with_objects
 from dagrun.kernel.model.contracts.json_schemas import NumpyPlace, is_numpy_class
 
 T = TypeVar("T")
 OBJECT_TYPE: Final = "python:"
+FRAME_CLASSES: Final = frozenset(("pandas.DataFrame", "polars.DataFrame", "pyarrow.Table", "numpy.ndarray"))
 _UNIONS: Final = (types.UnionType, typing.Union)
 _LISTS: Final = (list, tuple, Sequence, Collection)
 _CONTAINERS: Final = (list, tuple, dict)
@@ -123,6 +125,23 @@ def holds_objects(hint: Any) -> bool:
     if (typing.get_origin(hint) is Annotated and IN_MEMORY in hint.__metadata__) or is_frame_class(hint):
         return True
     return any(holds_objects(part) for part in typing.get_args(hint) if not isinstance(part, str))
+
+
+def is_frame_class(kind: Any) -> bool:
+    """Whether a type is one of the classes of frames; arrays of a certain type are arrays."""
+    while hasattr(kind, "__value__"):  # a type with a name of its own, as `NDArray` is in numpy 2.5
+        kind = kind.__value__
+    return isinstance(kind := typing.get_origin(kind) or kind, type) and frame_name(kind) in FRAME_CLASSES
+
+
+def is_frame(value: object) -> bool:
+    """Whether a value is a frame. One of a subclass is none: it would come back from its file as its base."""
+    return frame_name(type(value)) in FRAME_CLASSES
+
+
+def frame_name(kind: type) -> str:
+    """Return the name of a class with its top package, as in `FRAME_CLASSES`."""
+    return f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
 
 
 def has_only_frames(hint: Any) -> bool:

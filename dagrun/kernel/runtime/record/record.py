@@ -26,7 +26,7 @@ from dagrun.errors import Problem, ValueRefused, ValueTooLarge
 from dagrun.kernel.decide.recovery import Ended, Situation, Tally, decide
 from dagrun.kernel.decide.replanning import fingerprint_of
 from dagrun.kernel.graph.changes import GOAL
-from dagrun.kernel.graph.fold import leaves_effect_unresolved, open_frames
+from dagrun.kernel.graph.fold import leaves_effect_unresolved
 from dagrun.kernel.graph.live_graph import PAUSE, LiveGraph
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model import event as events
@@ -44,10 +44,9 @@ from dagrun.kernel.model.outcome import Decision, ErrorKind, Failure, Outcome, R
 from dagrun.kernel.model.plan import RetryRule
 from dagrun.kernel.model.planner import Trigger
 from dagrun.kernel.model.question import Answer, Asked, Question
-from dagrun.kernel.model.value import ArtifactStore, Stored, Unavailable, encode, join_stored
+from dagrun.kernel.model.value import Stored, Unavailable, encode, join_stored
 from dagrun.kernel.runtime.record.event_log import EventLog
 from dagrun.kernel.runtime.run_callbacks import RunCallbacks
-from dagrun.kernel.runtime.run_files import opened
 
 if TYPE_CHECKING:
     from dagrun.kernel.graph.patches.apply_patch import CheckedPatch
@@ -145,11 +144,6 @@ class Record(EventLog):
     def reopen(self, steps: Iterable[str], reason: str) -> None:
         """Record that settled steps are open again."""
         self.emit(events.RunReopened(self.next_seq(), self.at(), tuple(steps), reason))
-
-    def open_frames(self, artifacts: ArtifactStore) -> None:
-        """Load the frames that are stored as files: the run is resumed, or has taken over their outputs."""
-        if self.graph.has_objects:
-            open_frames(self.graph, lambda stored: opened(stored, artifacts))
 
     def settle(self, node: Node, state: State, reason: str, **facts: Any) -> None:
         """End a step that is not running; *facts* are further fields of the event."""

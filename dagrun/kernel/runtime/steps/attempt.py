@@ -36,8 +36,7 @@ from dagrun.kernel.model.value import ArtifactStore, Stored, decode, describe, e
 from dagrun.kernel.runtime.backend import is_being_cancelled, is_cancellation
 from dagrun.kernel.runtime.coroutine_driver import Suspended
 from dagrun.kernel.runtime.live_attempt import LiveAttempt
-from dagrun.kernel.runtime.run_features import CallSharer
-from dagrun.kernel.runtime.run_files import FiledOutput, held_in_files, opened
+from dagrun.kernel.runtime.run_features import CallSharer, FrameFiles
 from dagrun.kernel.runtime.run_parts import RunParts
 from dagrun.kernel.runtime.steps.object_arguments import arguments_with_objects, held_elements
 from dagrun.kernel.runtime.steps.spilled_outputs import refuse_kept_out, refuse_spilled, why_list_spilled
@@ -69,6 +68,7 @@ class AttemptRunner:
     Attributes:
         shares: Whether there are tools with a cache or a batch form.
         sharing: Makes their calls; `None` until it is there.
+        frames: Keeps frames in files; `None` if the run has no objects in memory.
     """
 
     def __init__(
@@ -110,6 +110,7 @@ class AttemptRunner:
         up.key_of = self.key_of
         self.shares = any(tool.cache is not None or tool.batch is not None for tool in tools)
         self.sharing: CallSharer | None = None
+        self.frames: FrameFiles | None = None
         self._is_plain = self._tracer is None and not (self._files_frames or self.shares)
 
     def prepare(self, live: LiveAttempt) -> Failure | None:
@@ -346,10 +347,9 @@ class AttemptRunner:
         """Store a result that has objects in memory, or becomes an artifact if it is too large."""
         tool = live.tool
         if tool.output.hold is not None:
-            if isinstance(result, FiledOutput):
-                return result.unwrap()
             stored = self._store(encoder_of(tool, _call_of(live.node)), result, tool.output_limit)
-            return opened(stored, self._artifacts) if isinstance(result, Encoded) else stored
+            is_encoded = type(result) is Encoded  # by another process, and not by `FrameFiles`
+            return self.frames.opened(stored) if self.frames is not None and is_encoded else stored
         value = self._store(tool.output.encode, result, self._limits.most_of(tool))
         plan = self._graph.plan
         if self._leaves_out is not None and len(to_json(value)) > tool.output_limit:
@@ -364,20 +364,13 @@ class AttemptRunner:
         """
         if self.sharing is not None and (call.tool.cache is not None or call.tool.batch is not None):
             return self.sharing.call(live, name, call)
-        if not self._files_frames:
-            return self._executors[name].call(call)
         coroutine = self._executors[name].call(call)
-        return self._with_files(live, coroutine) if live.tool.output.has_frames and name != "process" else coroutine
-
-    async def _with_files(self, live: LiveAttempt, coroutine: Coroutine[Any, Any, object]) -> object:
-        """Make a call, then write the frames that it returns to files, in a thread."""
-        result = await coroutine
-        tool = live.tool
-        if tool.name in self._limits.unrecorded or live.node.plan.tool.name in self._limits.unrecorded:
-            return result
-        secrets = self._graph.plan.secrets
-        file = partial(held_in_files, tool, result, _call_of(live.node), self._artifacts, secrets)
-        return await anyio.to_thread.run_sync(file)
+        tool, unrecorded = live.tool, self._limits.unrecorded
+        if not self._files_frames or not tool.output.has_frames or name == "process":
+            return coroutine
+        if self.frames is None or tool.name in unrecorded or live.node.plan.tool.name in unrecorded:
+            return coroutine
+        return self.frames.filed(coroutine, tool, _call_of(live.node))
 
     @staticmethod
     def _store(store: Encoder, result: object, limit: int) -> Stored:

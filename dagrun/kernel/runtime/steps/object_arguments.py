@@ -12,8 +12,8 @@ from typing import Any
 from dagrun.errors import ValueRefused
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
-from dagrun.kernel.model.contracts.frames import codec_of_frame
 from dagrun.kernel.model.contracts.held_objects import HeldObjects, held
+from dagrun.kernel.model.contracts.objects import is_frame
 from dagrun.kernel.model.reference import Template
 from dagrun.kernel.model.value import Stored
 
@@ -57,7 +57,7 @@ def arguments_with_objects(
 
 
 def _are_frames(value: HeldObjects) -> bool:
-    return all(codec_of_frame(thing) is not None for thing in value.objects.values())
+    return all(map(is_frame, value.objects.values()))
 
 
 def held_elements(graph: LiveGraph, items: Template, decoded: Sequence[Any], stored: list[Stored]) -> list[Stored]:
