@@ -83,7 +83,9 @@ def test_answer_that_is_no_plan_is_told_in_words_for_people(shell: Shell, monkey
         ended = shell("do", GOAL, *TOOLS)
 
     assert ended.code == 3
-    assert "s: DR009 expected" in ended.err.splitlines()[0]
+    warning, reason = ended.err.splitlines()[:2]
+    assert "the server seems to ignore the form of answers" in warning
+    assert "s: DR009 expected" in reason
     assert "PlanRefused" not in ended.err
     assert "\\n" not in ended.err
 
