@@ -22,6 +22,9 @@ DONE: Final[Event] = {"type": "[DONE]"}
 # The longest answer, in characters: far more than any model writes in one answer; a broken server might send more.
 MAX_ANSWER: Final = 16 * 1024 * 1024
 
+# How many braces in words are tried as the start of a call.
+_MAX_BRACES: Final = 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
@@ -157,7 +160,7 @@ class Reader:
 
     def _words(self, piece: Any) -> str:
         """Return words of the model, which are the answer, unless the answer is in the arguments of a tool."""
-        if not isinstance(piece, str):
+        if not isinstance(piece, str) or not piece:
             return ""
         if self.answer_format == "tool":
             self._aside.append(piece)
@@ -178,7 +181,7 @@ class Reader:
             thought[name] = f"{thought.get(name, '')}{piece}"
 
     def _refuse(self, piece: Any) -> str:
-        if isinstance(piece, str):
+        if isinstance(piece, str) and piece:
             self._refusal.append(piece)
         return ""
 
@@ -221,15 +224,20 @@ def part(event: Any, *keys: str | int) -> Any:
 
 def _arguments_in(words: str, tool: str) -> str:
     """Return the arguments of a call of *tool* that stands in the words of a model; the words if there is none."""
-    try:
-        call, _ = json.JSONDecoder().raw_decode(words, max(words.find("{"), 0))
-    except (ValueError, RecursionError):
-        return words
-    call = part(call, "function") or call
-    arguments = part(call, "arguments")
-    if part(call, "name") != tool or not isinstance(arguments, dict | str):
-        return words
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    end = 0
+    for _ in range(_MAX_BRACES):
+        if (start := words.find("{", end)) < 0:
+            break
+        try:
+            call, end = json.JSONDecoder().raw_decode(words, start)
+        except (ValueError, RecursionError):
+            end = start + 1
+            continue
+        call = part(call, "function") or call
+        arguments = part(call, "arguments")
+        if part(call, "name") == tool and isinstance(arguments, dict | str):
+            return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return words
 
 
 def clean(text: str) -> str:

@@ -71,13 +71,15 @@ class SseReader:
             self._size += len(line)
         elif line.startswith(b"event:"):
             self._is_error = line[6:].strip() == b"error"
-        if line or not self._data:
+        if line:
+            return []
+        is_error, self._is_error = self._is_error, False
+        if not self._data:
             return []
         event = b"\n".join(self._data)
-        event = _error_event(event) if self._is_error else event
         self._data.clear()
-        self._size, self._is_error = 0, False
-        return [event]
+        self._size = 0
+        return [_error_event(event) if is_error else event]
 
 
 # Seconds to wait for the end of a stream whose answer is complete: only then can the connection be used again.

@@ -44,8 +44,8 @@ class _ResponsesReader(Reader):
     _call: Any = None  # the first item with arguments; other items are ignored
 
     def _read(self, event: Event) -> str:
-        if event.get("object") == "response":  # whole: the server does not stream
-            event = {"type": f"response.{event.get('status')}", "response": event}
+        if event.get("object") == "response":  # whole, and so without a number: the server does not stream
+            event = {"type": f"response.{event.get('status')}", "response": event, "sequence_number": 0}
         if self.is_picky:
             self.is_picky = False
             self._check(event)
@@ -171,7 +171,7 @@ class _ChatReader(Reader):
 
     def _read(self, event: Event) -> str:
         if event is DONE:
-            if self.stop is None and not self._length and not self._aside:
+            if self.stop is None and not (self._answer or self._aside or self._refusal):
                 raise broke_off("the stream ends before an answer")
             self.is_over = True
             self.stop = self.stop or "end"

@@ -227,7 +227,10 @@ class _Rewriter:
 
 
 def _is_honoured(key: str, value: Any) -> bool:
-    return _HONOURED[key].fullmatch(str(value)) is not None
+    try:
+        return _HONOURED[key].fullmatch(str(value)) is not None and bool(re.compile(str(value)))
+    except re.error:  # such as [z-a]
+        return False
 
 
 def _json_text(what: str) -> dict[str, Any]:

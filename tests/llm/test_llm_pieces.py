@@ -55,6 +55,10 @@ def test_data_of_several_lines_is_one_event() -> None:
     assert SseReader().feed(b'data: {"a":\ndata:1}\n\n') == [b'{"a":\n1}']
 
 
+def test_an_error_without_data_says_nothing_of_the_next_event() -> None:
+    assert SseReader().feed(b"event: error\n\ndata: {}\n\n") == [b"{}"]
+
+
 def test_the_last_event_may_lack_its_empty_line() -> None:
     """Some servers close behind ``data: [DONE]``."""
     reader = SseReader()

@@ -198,6 +198,9 @@ CALL = {"name": FORM.name, "arguments": {"number": 12}}
         (json.dumps({"type": "function", "function": {**CALL, "arguments": ANSWER}}), ANSWER),
         (json.dumps({**CALL, "name": "another"}), json.dumps({**CALL, "name": "another"})),
         (json.dumps({**CALL, "arguments": None}), json.dumps({**CALL, "arguments": None})),
+        (f"I use {{x}} and {{}}: {json.dumps(CALL)}", ANSWER),
+        (json.dumps({"tool": CALL}), json.dumps({"tool": CALL})),
+        ("{" * 20 + json.dumps(CALL), "{" * 20 + json.dumps(CALL)),
         (ANSWER, ANSWER),
         (f"```\n{ANSWER}\n```", ANSWER),
     ],
@@ -250,6 +253,12 @@ BROKEN: dict[str, tuple[str, tuple[Any, ...], bool, str]] = {
     "an empty stream": ("chat", (), True, "broke off"),
     "an empty stream of Messages": ("messages", (), True, "broke off"),
     "nothing but [DONE]": ("chat", (sse("[DONE]"),), True, "the stream ends before an answer"),
+    "nothing but reasoning": (
+        "chat",
+        (sse(chunk({"reasoning": "Hm."}), "[DONE]"),),
+        True,
+        "the stream ends before an answer",
+    ),
     "openai 3.57, a bare TypeError in the stream": (
         "chat",
         (sse(WORDS), TypeError("not iterable")),
@@ -280,6 +289,21 @@ async def test_a_broken_stream_is_never_an_empty_plan(name: str) -> None:
 
     assert result.status == "failed"
     assert "there is no plan" in result.reason
+
+
+@pytest.mark.parametrize("structure", ["schema", "tool"])
+async def test_the_chunk_with_the_role_is_no_answer(structure: Any) -> None:
+    """It has no words, or empty ones."""
+    first = sse(chunk({"role": "assistant", "content": "", "refusal": ""}), "[DONE]")
+    with pytest.raises(ModelError, match="the stream ends before an answer"):
+        await ask(Server(streamed(first)).model(structure=structure), PLAN)
+
+
+async def test_a_refusal_may_end_without_a_finish_reason() -> None:
+    """It is no stream that broke off: asking again would not help."""
+    reply = await ask(Server(streamed(sse(chunk({"refusal": "I won't."}), "[DONE]"))).model(), PLAN)
+
+    assert (reply.text, reply.stop) == ("I won't.", "refused")
 
 
 async def test_a_stream_may_end_without_done() -> None:
@@ -314,6 +338,16 @@ async def test_a_whole_response_is_the_answer() -> None:
     body = {"object": "response", "status": "completed", "output": output, "model": "m"}
 
     assert (await ask(Server(httpx2.Response(200, json=body)).model("responses"), HELLO)).text == "Hi."
+
+
+async def test_a_whole_response_is_the_answer_though_another_api_can_be_tried() -> None:
+    """Only the events of a stream are numbered."""
+    output = [{"type": "message", "content": [{"type": "output_text", "text": ANSWER}]}]
+    body = {"object": "response", "status": "completed", "output": output, "text": {"format": {"type": "json_schema"}}}
+    server = Server(httpx2.Response(200, json=body))
+
+    assert (await ask(server.model("auto"), PLAN)).text == ANSWER
+    assert len(server.bodies) == 1
 
 
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])

@@ -172,6 +172,7 @@ def test_limits_of_values_are_told_in_words() -> None:
         ({"pattern": r"^https:\/\/x$"}, False),
         ({"pattern": "[a-z]+"}, False),
         ({"pattern": "^é$"}, False),
+        ({"pattern": "^[z-a]$"}, False),
         ({"format": "date-time"}, True),
         ({"format": "uri"}, False),
     ],
