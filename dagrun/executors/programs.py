@@ -19,6 +19,7 @@ from dagrun.kernel.runtime.backend import command_alone
 
 _PIECE: Final = 1 << 16  # bytes
 _LAST_LINES: Final = 5
+_REST_SECONDS: Final = 1.0  # in which what is in the pipes is read, after the end of the program
 _MAX_ERRORS: Final = 1 << 16  # bytes of standard error that are kept: the last ones
 
 
@@ -54,9 +55,9 @@ async def run_program(
     """Run a program, and return its output. However the call ends, the program and all of its children are killed.
 
     The program leads a process group of its own. At its end, and when the call is cancelled or reaches its time limit,
-    the group is killed; a child that has left the group lives on. It works alike on asyncio, uvloop and trio. It gets
-    none of the open files of this process. A plan that may choose parts of the command can choose options, too: put
-    ``--`` before them where the program takes that.
+    the group is killed. A child that has left the group lives on; what it writes later is dropped. This works alike on
+    asyncio, uvloop and trio. The program gets none of the open files of this process. A plan that may choose parts of
+    the command can choose options, too: put ``--`` before them where the program takes that.
 
     Args:
         command: The program and its arguments. No shell reads them; for a shell, write ``["sh", "-c", text]``.
@@ -70,7 +71,7 @@ async def run_program(
     Raises:
         ProgramFailed: See *check*; a `subprocess.CalledProcessError` whose message ends with the last lines of standard
             error. For a tool with an effect, the step is then ``unknown``: the program may have had a part of it.
-        ToolError: The program cannot be started.
+        ToolError: The program cannot be started, or cannot be given such a text.
         ContractError: *command* is no list, or this system has no process groups.
     """
     words = _checked(command)
@@ -85,8 +86,10 @@ async def run_program(
                 tasks.start_soon(_keep_last, scolding, errors)
                 await process.wait()
                 _kill(process)  # its children, which may hold the pipes open
+                tasks.cancel_scope.deadline = anyio.current_time() + _REST_SECONDS
         finally:
-            _kill(process)
+            if process.returncode is None:
+                _kill(process)
             with anyio.CancelScope(shield=True):
                 await process.wait()
     assert process.returncode is not None
@@ -103,7 +106,15 @@ def _checked(command: Sequence[str | os.PathLike[str]]) -> list[str]:
         raise ContractError(f"a command is a list of texts, such as ['ls', '-l'], not {shorten(repr(command), 80)}")
     if not hasattr(os, "killpg"):
         raise ContractError("run_program needs process groups, which this system does not have")
-    return [os.fspath(word) for word in command]
+    words = [os.fspath(word) for word in command]
+    for word in words:
+        try:
+            if b"\0" not in os.fsencode(word):
+                continue
+        except UnicodeEncodeError:
+            pass
+        raise ToolError(f"no program can be given the text {shorten(repr(word), 80)}")  # uvloop would cut it off
+    return words
 
 
 async def _start(
@@ -132,7 +143,8 @@ async def _start(
                     start_new_session=True,
                 )
         except OSError as error:
-            raise ToolError(f"{shorten(words[0], 60)} cannot be started: {error.strerror}") from error
+            where = "" if folder is None else f" in {shorten(folder)}"
+            raise ToolError(f"{shorten(words[0], 60)} cannot be started{where}: {error.strerror}") from error
     return process, feed, reading, scolding
 
 
@@ -156,8 +168,9 @@ async def _feed(pipe: FileIO, data: bytes) -> None:
 async def _keep(pipe: FileIO, kept: bytearray, limit: int, on_excess: Callable[[], object]) -> None:
     """Read a pipe to its end, and keep *limit* bytes, and one more if there are more."""
     async for piece in _pieces(pipe):
+        is_full = len(kept) > limit
         kept.extend(piece[: limit + 1 - len(kept)])
-        if len(kept) > limit:
+        if len(kept) > limit and not is_full:
             on_excess()
 
 

@@ -160,6 +160,7 @@ def test_pages_fit_any_width(columns: str, shell: Shell, monkeypatch: pytest.Mon
         ("tools --ignore DR801", "--ignore is for --check"),
         ("tools --rehearse {}", "--rehearse is for --check"),
         ("tools --check --then {}", "--then is for --rehearse"),
+        ("tools x --check --rehearse {} --ignore DR801", "--ignore is for findings; a rehearsal has none"),
         ("tools --check --rehearse {}", "--rehearse calls one tool: name it"),
         ("mcp pin --json", "--json is for --check"),
         ("mcp pin --check --yes", "--check writes nothing; leave --yes out"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
@@ -122,6 +124,20 @@ def test_children_do_not_outlive_a_program_that_has_ended(on_loop: OnLoop) -> No
     assert on_loop(main)
 
 
+@pytest.mark.skipif(shutil.which("setsid") is None, reason="needs setsid")
+def test_a_child_that_has_left_the_group_does_not_hold_the_call(on_loop: OnLoop) -> None:
+    """It holds the pipes of its parent for ten minutes."""
+
+    async def main() -> bytes:
+        with anyio.fail_after(60):
+            return (await run_program(["sh", "-c", "setsid sleep 600 & echo $!"])).stdout
+
+    left = on_loop(main)
+
+    os.kill(int(left), signal.SIGKILL)  # it lives on
+    assert left.strip().isdigit()
+
+
 @pytest.mark.parametrize("kind", ["scope", "step"])
 def test_nothing_outlives_a_call_that_is_cut_off(on_loop: OnLoop, kind: str, tmp_path: Path) -> None:
     """Neither in a scope of anyio, which cancels at every await, nor as a step, which is cancelled once."""
@@ -160,7 +176,9 @@ def test_it_starts_in_a_folder_with_an_environment(on_loop: OnLoop, tmp_path: Pa
     [
         (["no-such-program"], {}, "no-such-program cannot be started: No such file or directory"),
         (["/"], {}, "/ cannot be started: Permission denied"),
-        (["true"], {"cwd": "/no/such/folder"}, "true cannot be started: No such file or directory"),
+        (["true"], {"cwd": "/no/such"}, "true cannot be started in /no/such: No such file or directory"),
+        (["echo", "\ud800"], {}, "no program can be given the text '\\ud800'"),
+        (["echo", "a\0b"], {}, "no program can be given the text 'a\\x00b'"),
     ],
 )
 def test_a_program_that_cannot_be_started_has_done_nothing(

@@ -148,6 +148,23 @@ def test_the_answer_of_a_call_that_was_cut_off_is_known_again() -> None:
     assert safe.faults == ()
 
 
+def test_calls_that_have_fewer_awaits_than_the_first_are_not_counted_as_cut_off() -> None:
+    clients: list[int] = []
+
+    @dagrun.tool(effect="read", fallback="other")
+    async def connects() -> int:
+        if not clients:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            clients.append(1)
+        await asyncio.sleep(0.01)
+        return 1
+
+    seen = asyncio.run(rehearse_cancel(connects, {}))
+
+    assert str(seen) == "connects: cut off at 1 of 6 awaits\n  nothing is left"
+
+
 @pytest.mark.parametrize(
     ("effect", "args", "then", "words"),
     [

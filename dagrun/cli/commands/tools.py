@@ -51,16 +51,18 @@ def tools(
 
     Exit codes: 0, with --check 0 nothing was found, 1 something was; 2 wrong usage.
     """
-    if not check and (ignored or rehearsed):
+    if not check and (ignored or rehearsed is not None):
         raise BadInput(f"{'--ignore' if ignored else '--rehearse'} is for --check")
-    if then and not rehearsed:
+    if then is not None and rehearsed is None:
         raise BadInput("--then is for --rehearse")
-    if rehearsed and len(names) != 1:
+    if ignored and rehearsed is not None:
+        raise BadInput("--ignore is for findings; a rehearsal has none")
+    if rehearsed is not None and len(names) != 1:
         raise BadInput("--rehearse calls one tool: name it")
     with data_output() as data:
         toolbox = _toolbox(flags)
         chosen = [toolbox[name] for name in names] or list(toolbox.values())
-        if rehearsed:
+        if rehearsed is not None:
             return _rehearse(chosen[0], _arguments("--rehearse", rehearsed), then, data, as_json=as_json)
         if check:
             return _check(chosen, ignored, data, as_json=as_json)

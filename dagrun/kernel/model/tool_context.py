@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -147,19 +148,18 @@ class ToolContext(Generic[D]):
     def before_effect(self) -> Iterator[None]:
         """Mark what a call does before it can have an effect, such as waiting for a free connection.
 
-        If the call is cut off inside, nothing has happened: the step is ``timed_out`` or ``cancelled``, also if its
-        tool has effects, and may be tried again. It is ``unknown`` only if it is cut off later. Nothing in the block,
-        nor before it, may have an effect, and the cancellation must leave the tool. In a plain function, and in a
-        worker process, the block says nothing.
+        If the run cuts the call off inside, nothing has happened: the step is ``timed_out`` or ``cancelled``, also if
+        its tool has effects, and may be tried again. It is ``unknown`` only if it is cut off later. Nothing in the
+        block, nor before it, may have an effect, and the cancellation of the run must leave the tool. In a plain
+        function, and in a worker process, the block says nothing.
         """
         say = self.report if self.ask_person is not None else _say_nothing
         say("before_effect", {"is_inside": True})
         try:
             yield
-        except Exception:
-            say("before_effect", {"is_inside": False})
-            raise
-        say("before_effect", {"is_inside": False})  # a cancellation leaves it as it is
+        finally:
+            # Left by the cancellation of the run, the tool ends here; by a time limit of its own, it may go on.
+            say("before_effect", {"is_inside": self.stop.is_set() and sys.exc_info()[0] is not None})
 
     def surprise(self, reason: str) -> None:
         """Report that the result is right but unexpected, for example ten times as many rows.

@@ -200,9 +200,16 @@ async def _fails_to_wait(context: ToolContext) -> None:
     await anyio.sleep(9)
 
 
+async def _goes_another_way(context: ToolContext) -> None:
+    with contextlib.suppress(TimeoutError), anyio.fail_after(0.5), context.before_effect():
+        await anyio.sleep(9)  # for the pool, which its own time limit cuts off
+    await anyio.sleep(9)  # and then it sends without the pool
+
+
 @pytest.mark.parametrize(
     ("function", "args", "state", "attempts"),
     [
+        (_goes_another_way, {}, "unknown", 1),
         (_waits_and_sends, {"wait": 9.0, "send": 0.0}, "timed_out", 2),  # as if all connections were taken
         (_waits_and_sends, {"wait": 0.5, "send": 9.0}, "unknown", 1),
         (_fails_to_wait, {}, "unknown", 1),
