@@ -185,7 +185,7 @@ class RecordedOutcomes:
         requests: The steps that each request is about.
         cut: The answers that had not ended when the record did.
         tries: The planners of a fallback chain, by name: how many of the answers of each were refused before the next.
-        reviewed: The steps whose outputs were to be reviewed, elements by their for_each.
+        to_review: The values that were to be reviewed, by step and attempt.
         reviews: The reviews of outputs.
         questions: The questions, by id; also those that were open when the session began.
         answers: The ends of questions, by id.
@@ -207,7 +207,7 @@ class RecordedOutcomes:
         self.answers: dict[str, list[events.QuestionAnswered]] = {}
         self.has_planner = not self.first.plan.steps
         self.composes = False
-        self.reviewed: set[str] = set()
+        self.to_review: dict[tuple[str, int], Any] = {}
         self._not_cancelled: set[str] = set()  # steps that end because of a splice, or with their elements
         self._is_over = False  # the run is being stopped: what ends now, ends because of that
         self._begin()
@@ -248,7 +248,7 @@ class RecordedOutcomes:
                 if call is not None:  # else it was cut off before the session, and its end was made up for
                     call.ended = event
                     if event.decision.recovery is Recovery.REVIEW:
-                        self.reviewed.add(event.step.partition("[")[0])
+                        self.to_review[event.step, event.attempt] = event.outcome.value
                     self._note_cancelled(event, event.step, event.outcome)
             case events.Reviewed():
                 self.reviews.append(event)
@@ -714,7 +714,7 @@ class Cassette:
                 run.cancel(event.step, event.reason)
             case events.AttemptEnded() | events.Reviewed():
                 reason = "" if event.outcome.failure is None else event.outcome.failure.message
-                run.cancel(event.step, reason.rsplit("; ", 1)[0] if event.outcome.state is State.ABANDONED else reason)
+                run.cancel(event.step, reason.partition("; it would not stop")[0])  # what the run has added since
 
 
 class _RecordedPlanner:
@@ -803,10 +803,17 @@ class _RecordedCritic:
     def _of(self, step: Step) -> Iterator[events.Reviewed]:
         yield from (one for one in self._outcomes.reviews if one.step.partition("[")[0] == step.id)
 
+    def _values_of(self, step: Step) -> Iterator[tuple[bool, Any]]:
+        """Yield whether the review of each value of a step came to its end, and the value."""
+        ended = {(one.step, one.attempt) for one in self._of(step)}
+        for key, value in self._outcomes.to_review.items():
+            if key[0].partition("[")[0] == step.id:
+                yield key in ended, value
+
     def applies_to(self, step: Step) -> bool:
         """Whether the critic has judged outputs of a step, or was cut off when it judged the only one."""
         judged = {verdict.critic for one in self._of(step) for verdict in one.verdicts}
-        return self.name in judged or (not judged and step.id in self._outcomes.reviewed)
+        return self.name in judged or (not judged and any(self._values_of(step)))
 
     async def review(self, step: Step, outcome: Outcome) -> Verdict:
         """Return the verdict on an output."""
@@ -826,7 +833,7 @@ class _RecordedCritic:
             seconds = 0.0 if ended is None else review.at - ended.at
             await self._cassette.turn(review, anyio.current_time() + seconds)
             return verdict
-        if not any(self._of(step)):
+        if (False, outcome.value) in self._values_of(step):
             await anyio.sleep_forever()  # the review began and was cut off
         return Verdict("fail", reason=self._cassette.miss(step.id, f"the review of step {step.id} was not recorded"))
 

@@ -486,6 +486,17 @@ async def cancelled_in_its_only_review(journal: MemoryJournal) -> None:
         assert (await run.result()).steps["a"].state != "succeeded"
 
 
+async def suspended_in_its_second_review(journal: MemoryJournal) -> None:
+    """The critic has judged one element when the run is suspended, which is no end of a review."""
+    steps = [Step(id="a", tool="look", args={"what": "${item}", "seconds": 1.0}, for_each=["x", "y"])]
+    policy = Policy(max_running=1)
+    options: Any = {"tools": [look], "critics": [Ponders()], "policy": policy, "journal": journal, "run_id": "r"}
+    async with dagrun.start(Plan(steps=steps), **options) as run:
+        await anyio.sleep(6)
+        run.suspend("why")
+        await run.result()
+
+
 @tool(effect="read")
 async def cling(seconds: float) -> float:
     """Not to be stopped."""
@@ -510,6 +521,7 @@ async def abandoned_beside_another(journal: MemoryJournal) -> None:
 KINDS = (
     abandoned_beside_another,
     cancelled_in_its_only_review,
+    suspended_in_its_second_review,
     rich,
     stopped_and_resumed,
     spliced_by_its_host,
