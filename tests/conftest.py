@@ -168,7 +168,9 @@ def _is_of_browser(process: psutil.Process) -> bool:
 class _Starts:
     """Counts the processes that were started, because looking for children after every test takes too long.
 
-    And those of them that run Python, which are dear; libraries also ask small programs for versions and fonts.
+    And those of them that run Python, which are dear; libraries also ask small programs for versions and fonts. Only
+    what `subprocess.Popen` starts as ``python…`` is seen as Python: no process that is forked or spawned otherwise, as
+    by `multiprocessing`, and none behind a shell or a script, such as ``sh -c python`` or ``dagrun``.
     """
 
     count = pythons = 0
