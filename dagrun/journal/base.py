@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import secrets
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Final
 
 from dagrun.errors import AnswerRefused, JournalFailed, RunNotFound, shorten
-from dagrun.kernel.model.journal import Line
+from dagrun.kernel.model.journal import InboxMessage, Line
 
 if TYPE_CHECKING:
     from dagrun.kernel.model.event import Event
@@ -113,3 +114,16 @@ class Readable(ABC):
         from dagrun.codec import events_of  # here: to list runs, no record is decoded
 
         return events_of(run_id, await self.read(run_id))
+
+
+class HasLetters(ABC):
+    """A run log whose inbox has its name of release 0.2, too: journals of that time wrap run logs of ours."""
+
+    @abstractmethod
+    def inbox(self) -> AsyncIterator[InboxMessage]:
+        """Return the messages that arrive; see `RunLog.inbox`."""
+
+    def letters(self) -> AsyncIterator[InboxMessage]:
+        """Return the inbox, by the name of release 0.2."""
+        warnings.warn("run_log.letters is now inbox; letters is removed in 0.4", DeprecationWarning, stacklevel=2)
+        return self.inbox()

@@ -10,7 +10,15 @@ import anyio
 from anyio.lowlevel import EventLoopToken, current_token
 
 from dagrun.errors import JournalError, JournalFailed, OwnerLost, RunExists, RunHeld
-from dagrun.journal.base import Readable, check_first, check_message, check_run_id, new_answer_key, no_such_run
+from dagrun.journal.base import (
+    HasLetters,
+    Readable,
+    check_first,
+    check_message,
+    check_run_id,
+    new_answer_key,
+    no_such_run,
+)
 from dagrun.journal.hash_chain import Chain, chained
 from dagrun.journal.queue import QueueStatus, Release
 from dagrun.kernel.decide.durations import Durations
@@ -203,7 +211,7 @@ class _KeptRun:
         return self.owner
 
 
-class MemoryRunLog:
+class MemoryRunLog(HasLetters):
     """The records of one run, held by its owner."""
 
     durability = Durability.MEMORY

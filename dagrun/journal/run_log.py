@@ -11,6 +11,7 @@ import anyio
 from anyio.lowlevel import EventLoopToken, current_token
 
 from dagrun.errors import JournalError, JournalFailed
+from dagrun.journal.base import HasLetters
 from dagrun.journal.write_queue import Callback, WriteQueue, uninterrupted_time
 from dagrun.kernel.model.journal import Durability, InboxMessage, Line
 from dagrun.kernel.runtime.backend import call_soon
@@ -84,7 +85,7 @@ InboxT = TypeVar("InboxT", bound=AnswerInbox)
 WriterT = TypeVar("WriterT", bound=WriteQueue)
 
 
-class BufferedRunLog(Generic[InboxT, WriterT]):
+class BufferedRunLog(HasLetters, Generic[InboxT, WriterT]):
     """A run log that hands its records over to a writer.
 
     Args:

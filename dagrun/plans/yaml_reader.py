@@ -2,7 +2,8 @@
 
 ``no``, ``on``, ``12:30``, ``010`` and dates are texts. Anchors, aliases, tags, directives, merge keys and several
 documents are refused in plans. Documents of others may have anchors, merge keys and ``%YAML``: an alias is the very
-object of its anchor, and how much all aliases stand for is limited, as aliases of aliases multiply.
+object of its anchor, and how much all aliases stand for is limited, as aliases of aliases multiply. They count for
+the depth, too.
 """
 
 from __future__ import annotations
@@ -72,14 +73,14 @@ class _Merge(str):
 
 
 class _Frame:
-    """An object or a list that is being read; *size* counts the values in it."""
+    """An object or a list that is being read; *size* counts the values in it, *depth* its levels."""
 
-    __slots__ = ("anchor", "elements", "is_object", "key", "pairs", "size")
+    __slots__ = ("anchor", "depth", "elements", "is_object", "key", "pairs", "size")
 
     def __init__(self, anchor: str | None, *, is_object: bool) -> None:
         self.is_object = is_object
         self.anchor = anchor
-        self.size = 1
+        self.size = self.depth = 1
         self.key: str | None = None
         self.pairs: list[tuple[str, Any]] = []
         self.elements: list[Any] = []
@@ -95,7 +96,7 @@ class _Composer:
         self._stack: list[_Frame] = []
         self._documents = 0
         self._is_plan = is_plan
-        self._anchored: dict[str, tuple[Any, int]] = {}  # values with their sizes
+        self._anchored: dict[str, tuple[Any, int, int]] = {}  # values with their sizes and depths
         self._aliased = 0
 
     def read_event(self, event: Any) -> None:
@@ -112,7 +113,7 @@ class _Composer:
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 frame = self._stack.pop()
                 value = self._object(frame, event) if frame.is_object else frame.elements
-                self._put(value, frame.size, frame.anchor)
+                self._put(value, frame.size, frame.depth, frame.anchor)
             case yaml.DocumentStartEvent():
                 self._begin(event)
 
@@ -140,21 +141,23 @@ class _Composer:
             if is_merge and self._is_plan:
                 self._refuse(event, "the merge key <<")
             self._stack[-1].key = _Merge(event.value) if is_merge and not self._is_plan else event.value
-            self._note(event.anchor, event.value, 1)
+            self._note(event.anchor, event.value, 1, 0)
         else:
-            self._put(_read_plain(event.value) if is_plain else event.value, 1, event.anchor)
+            self._put(_read_plain(event.value) if is_plain else event.value, 1, 0, event.anchor)
 
-    def _value_of(self, event: Any) -> tuple[Any, int]:
-        """Return the value that an alias stands for, and its size."""
+    def _value_of(self, event: Any) -> tuple[Any, int, int]:
+        """Return the value that an alias stands for, its size and its depth."""
         if not self._is_plan and event.anchor in self._anchored:
-            value, size = self._anchored[event.anchor]
+            value, size, depth = self._anchored[event.anchor]
+            if len(self._stack) + depth > self._max_depth:
+                raise depth_refusal(self._max_depth)
             self._aliased += size
             if self._aliased <= _MOST_ALIASED:
-                return value, size
+                return value, size, depth
             self._refuse(event, f"aliases for over {_MOST_ALIASED} values, up to *{event.anchor}")
             raise PlanRefused(self.problems)
         self._refuse(event, f"the alias *{event.anchor}")
-        return "", 1
+        return "", 1, 0
 
     def _object(self, frame: _Frame, event: Any) -> dict[str, Any]:
         """Make an object; what it merges counts less than its own fields."""
@@ -168,17 +171,18 @@ class _Composer:
         own = make_object([pair for pair in frame.pairs if type(pair[0]) is not _Merge])
         return {**merged, **own} if merged else own
 
-    def _note(self, anchor: str | None, value: Any, size: int) -> None:
+    def _note(self, anchor: str | None, value: Any, size: int, depth: int) -> None:
         if anchor is not None:
-            self._anchored[anchor] = value, size
+            self._anchored[anchor] = value, size, depth
 
-    def _put(self, value: Any, size: int, anchor: str | None = None) -> None:
-        self._note(anchor, value, size)
+    def _put(self, value: Any, size: int, depth: int, anchor: str | None = None) -> None:
+        self._note(anchor, value, size, depth)
         if not self._stack:
             self.root = value
             return
         frame = self._stack[-1]
         frame.size += size
+        frame.depth = max(frame.depth, depth + 1)
         if not frame.is_object:
             frame.elements.append(value)
         elif frame.key is not None:

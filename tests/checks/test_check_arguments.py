@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import pytest
 from pydantic import AfterValidator, BaseModel, Field
+from pydantic_core import PydanticCustomError
 
 from checking import TOOLBOX, errors, find, texts
 from dagrun import Toolbox, tool
@@ -198,6 +199,24 @@ def test_validators_that_break_are_the_arguments_fault_not_the_checks() -> None:
     assert errors(call("fussy", even={"n": 3}), toolbox=box) == ["DR205 steps[0].args"]
     assert errors(call("fussy", even={"n": 2}, word="x"), toolbox=box) == ["DR205 steps[0].args"]
     assert errors(ANY, call("fussy", even="${any}", word="x"), toolbox=box) == []
+
+
+def _on_disk(path: str) -> str:
+    raise PydanticCustomError("missing_file", "there is no such file")
+
+
+@tool(effect="read")
+async def load_from(path: Annotated[str, AfterValidator(_on_disk)]) -> str:
+    """A tool whose validator has a kind of error of its own."""
+    raise NotImplementedError
+
+
+def test_only_the_kinds_of_pydantic_for_a_missing_field_say_so() -> None:
+    """Others may begin with the same word: `missing_sentinel_error`, and those of hosts."""
+    box = Toolbox(load_from)
+
+    assert errors(call("load_from", path="x"), toolbox=box) == ["DR205 steps[0].args.path"]
+    assert "there is no such file" in texts(call("load_from", path="x"), toolbox=box)
 
 
 def test_arguments_that_nobody_passes_need_no_check() -> None:

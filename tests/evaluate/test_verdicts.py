@@ -117,6 +117,10 @@ def test_amounts_are_compared_where_both_succeeded() -> None:
 
     assert (found.value, found.pairs, found.is_told) == (1.0, 10, False)
     assert comparison.figures("other").seconds == 10.0
+    with pytest.raises(TypeError, match="positional-only"):  # its name was another one in 0.2
+        comparison.figures(variant="other")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="positional-only"):
+        comparison.of(variant="other")  # type: ignore[call-arg]
     assert comparison.figures("other").cost_per_success == pytest.approx(0.2)  # that of the failures is paid, too
 
 

@@ -393,6 +393,14 @@ async def test_a_letter_is_heard_if_somebody_has_spoilt_the_bell(folder: Path) -
     await run_log.aclose()
 
 
+async def test_the_inbox_has_its_old_name_for_one_release_more(folder: Path) -> None:
+    """Journals of users wrap our run logs."""
+    run_log = await SQLiteJournal(folder).create(RUN)
+    with pytest.warns(DeprecationWarning, match=r"run_log\.letters is now inbox; letters is removed in 0\.4"):
+        assert run_log.letters() is run_log.inbox()
+    await run_log.aclose()
+
+
 async def test_closing_a_run_log_ends_the_waiting_for_letters(folder: Path) -> None:
     """The pipe is closed with it, and nobody waits on it for ever."""
     run_log = await SQLiteJournal(folder).create(RUN)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checking import refusal, refused
-from dagrun import PlanLimits, read_plan
+from dagrun import PlanLimits, PlanRefused, read_plan
 from dagrun.plans import yaml_reader
 from dagrun.plans.yaml_reader import parse_yaml
 
@@ -135,6 +135,24 @@ def test_aliases_do_not_multiply() -> None:
     lines = ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 40)]
 
     assert set(refused("\n".join(lines), syntax="yaml")) >= {"DR004 "}
+
+
+@pytest.mark.parametrize("use", ["- {a: *d}", "- &e {a: *d}\n- [*e]", "- {a: [*d]}", "- [x, *d, [*d]]"])
+def test_an_alias_counts_for_the_depth_as_what_it_stands_for(use: str) -> None:
+    """Aliases of aliases would nest deeper than whatever reads the document can follow."""
+    text = f"- &d [[x], y]\n{use}\n"
+    tree, _ = parse_yaml(text, 10, is_plan=False)
+    depth = _depth(tree)
+
+    assert parse_yaml(text, depth, is_plan=False) == (tree, [])
+    with pytest.raises(PlanRefused, match=f"{depth - 1}"):
+        parse_yaml(text, depth - 1, is_plan=False)
+
+
+def _depth(tree: Any) -> int:
+    if not isinstance(tree, list | dict):
+        return 0
+    return 1 + max(map(_depth, tree.values() if isinstance(tree, dict) else tree), default=0)
 
 
 def test_a_ceiling_of_depth_counts_lists_and_objects_alike() -> None:

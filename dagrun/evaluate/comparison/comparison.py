@@ -97,7 +97,7 @@ class VariantComparison:
         """How many runs each variant has, all cases together."""
         return len(self.samples) // len(self.variants)
 
-    def of(self, variant: str, case: str | None = None) -> list[Sample]:
+    def of(self, variant: str, /, case: str | None = None) -> list[Sample]:
         """Return the runs of a variant, of all cases or of one."""
         return [run for run in self.samples if run.variant == variant and case in (None, run.case)]
 
@@ -105,7 +105,7 @@ class VariantComparison:
         """Return the runs of two variants that share case and seed."""
         return list(zip(self.of(first, case), self.of(second, case), strict=True))
 
-    def figures(self, variant: str) -> VariantFigures:
+    def figures(self, variant: str, /) -> VariantFigures:
         """Return the figures of a variant."""
         runs = self.of(variant)
         passed = [run for run in runs if run.passed]

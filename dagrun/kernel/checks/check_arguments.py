@@ -24,6 +24,7 @@ _MOST_LOOKED_AT: Final = 200  # steps, for one problem
 _MOST_NAMED: Final = 3
 
 _TEXT: Final[Types] = frozenset(("string",))
+_MISSING: Final = {"missing", "missing_argument", "missing_keyword_only_argument", "missing_positional_only_argument"}
 _NAME_FAULTS: Final = ("missing", "extra_forbidden")
 
 # The code of a problem, its place in the arguments, and its facts.
@@ -223,7 +224,7 @@ class ArgumentCheck:
             if fault["loc"] and self.contract.names.get(str(fault["loc"][0])) in self.contract.secrets:
                 continue  # `_check_secrets` has reported it
             if not spot.is_open(holes):
-                field = str(fault["loc"][-1]) if fault["type"].startswith("missing") else ""
+                field = str(fault["loc"][-1]) if fault["type"] in _MISSING else ""
                 text = f"its field {shorten(field, 60)} is missing" if field else _reason(fault["msg"])
                 reasons.setdefault((spot.place, "" if spot.choices else field), {})[text] = None
         for (place, _), texts in reasons.items():
@@ -233,7 +234,7 @@ class ArgumentCheck:
 
     def _spot(self, location: tuple[int | str, ...], kind: str) -> _Spot:
         """Find the place in the arguments for a location of pydantic, which also names branches of unions."""
-        is_missing = kind.startswith("missing")
+        is_missing = kind in _MISSING
         parts = location[:-1] if is_missing else location
         spot = _Spot((), [], is_certain=is_missing or kind in _NAME_FAULTS)
         value: Any = self.step.args

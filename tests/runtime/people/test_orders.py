@@ -11,6 +11,7 @@ import pytest
 
 import dagrun
 from dagrun import MemoryJournal, Plan, PostgresJournal, Run, RunResult, SQLiteJournal, Status, Step
+from dagrun.errors import OwnerLost
 from dagrun.events import RunResumed, RunStarted, RunSuspended
 from dagrun.extend import Journal
 from dagrun.kernel.model.question import ControlMessage
@@ -73,22 +74,62 @@ async def test_a_letter_cancels_the_run() -> None:
     assert await _left(journal) == []
 
 
+class _OldRunLog:
+    """Wraps one of our run logs, as the journal of a user did under the last release: with `letters`, not `inbox`."""
+
+    def __init__(self, inner: Any, *, is_lost: bool) -> None:
+        self.inner, self.is_lost = inner, is_lost
+        self.run_id, self.durability, self.lines = inner.run_id, inner.durability, inner.lines
+        self.artifacts, self.answer_key = inner.artifacts, inner.answer_key
+        self.append, self.flush, self.durable = inner.append, inner.flush, inner.durable
+        self.backlog, self.discard, self.aclose = inner.backlog, inner.discard, inner.aclose
+
+    def letters(self) -> Any:
+        return self.inner.letters()
+
+    async def held(self) -> None:
+        if self.is_lost:
+            raise OwnerLost("another process has the run")
+
+
 class _LastRelease(MemoryJournal):
-    """Its run logs have the name that the inbox had in the last release."""
+    is_lost = False
 
     async def create(self, run_id: str) -> Any:
-        run_log: Any = await super().create(run_id)
-        run_log.letters, run_log.inbox = run_log.inbox, None
-        return run_log
+        return _OldRunLog(await super().create(run_id), is_lost=self.is_lost)
 
 
 async def test_a_journal_of_the_last_release_is_read() -> None:
+    """Both its own `letters`, and that of our run log, which it calls, say the new name."""
     journal = _LastRelease()
-    async with _begun(journal) as run:
-        await _post(journal, control="cancel", by="ann", reason="too dear")
-        result = await run.result()
+
+    async def cancelled() -> RunResult:
+        async with _begun(journal) as run:
+            await _post(journal, control="cancel", by="ann", reason="too dear")
+            return await run.result()
+
+    with pytest.warns(DeprecationWarning, match="letters is removed in 0.4") as warned:
+        result = await cancelled()
 
     assert result.reason == "cancelled by ann: too dear"
+    assert [str(one.message).split(" ")[0] for one in warned] == ["_OldRunLog.letters", "run_log.letters"]
+
+
+@pytest.mark.filterwarnings("ignore:.*letters is removed:DeprecationWarning")
+async def test_a_journal_of_the_last_release_is_asked_who_has_the_run_before_an_effect() -> None:
+    journal = _LastRelease()
+    journal.is_lost = True
+    paid = []
+
+    @dagrun.tool(effect="effectful")
+    async def pay() -> None:
+        paid.append(1)
+
+    plan = Plan(steps=[Step(id="pay", tool="pay")])
+    result = await dagrun.run(plan, tools=toolset(pay), journal=journal, run_id=RUN)
+
+    assert "another process has the run" in str(result.steps["pay"].failure)
+    assert not paid
 
 
 async def test_a_letter_cancels_one_step() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from hmac import compare_digest
 from typing import Final
 
@@ -96,7 +97,11 @@ class MessagesFromJournal:
         self._look_up()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._retry)
-            inbox = getattr(self._run_log, "inbox", None) or getattr(self._run_log, "letters")  # noqa: B009 - until 0.4
+            inbox = getattr(self._run_log, "inbox", None)
+            if inbox is None:
+                text = f"{type(self._run_log).__qualname__}.letters is now inbox; letters is removed in 0.4"
+                warnings.warn(text, DeprecationWarning, stacklevel=1)
+                inbox = getattr(self._run_log, "letters")  # noqa: B009 - until 0.4
             async for message in inbox():
                 await self._take(message)
 

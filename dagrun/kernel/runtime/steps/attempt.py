@@ -22,7 +22,6 @@ from dagrun.kernel.graph.node import Node
 from dagrun.kernel.model.contracts.received import ReceivedArguments
 from dagrun.kernel.model.contracts.spilling import ValueLimits, spill
 from dagrun.kernel.model.executor import Encoded, Executor, StillRunning, ToolCall
-from dagrun.kernel.model.journal import HeldRunLog
 from dagrun.kernel.model.outcome import ErrorKind, Failure, Outcome, State
 from dagrun.kernel.model.question import Answer
 from dagrun.kernel.model.redaction.redactor import RedactingLogger
@@ -97,10 +96,8 @@ class AttemptRunner:
         self._now = parts.now
         self._leaves_out = parts.leaves_out
         self._run_log = run_log = parts.run_log
-        # The test for a protocol takes longer than a step, and most runs have no run log.
-        self._until_written = (
-            None if run_log is None else run_log.held if isinstance(run_log, HeldRunLog) else run_log.durable
-        )
+        # By the name alone: a run log of 0.2 has `held`, but no `inbox`, so it is no `HeldRunLog` of today.
+        self._until_written = None if run_log is None else getattr(run_log, "held", run_log.durable)
         self._up = up = parts.up
         self._executors = executors
         self._artifacts = artifacts
