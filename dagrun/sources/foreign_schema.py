@@ -35,7 +35,6 @@ MAX_DEFINITIONS: Final = 500
 MAX_EXPANSION: Final = 2_000  # schemas that may look at one and the same value
 MAX_TEXT: Final = 2_000  # characters of a description
 _SHORTER_TEXTS: Final = (300, 100, 0)  # characters of all, where they are too many
-_MOST_COMPOSED: Final = 8  # levels of allOf
 
 _MAX_JSON_DEPTH: Final = 2 * MAX_SCHEMA_DEPTH + 2  # "properties" and "anyOf" are levels of JSON, and none of schemas
 _MAX_TREE_BYTES: Final = 4 << 20  # beyond that, nobody measures how much it is

@@ -66,6 +66,35 @@ async def test_a_query_in_the_path_is_sent_before_the_parameters() -> None:
     ]
 
 
+async def test_a_name_may_come_twice_in_the_query_of_a_path() -> None:
+    """A header of the same name leaves it alone, a parameter of the query takes its place."""
+    header = parameter("expand", "header")
+    paths = {
+        "/a?expand=a&expand=b": {"get": operation("twice")},
+        "/b?expand=a&expand=b": {"get": operation("other", header)},
+        "/c?expand=a&x=1&expand=b": {"get": operation("own", parameter("expand"))},
+    }
+    assert await sent(document(paths), step("a", "twice"), step("b", "other"), step("c", "own", expand="c")) == [
+        "GET /a?expand=a&expand=b",
+        "GET /b?expand=a&expand=b",
+        "GET /c?x=1&expand=c",
+    ]
+
+
+@pytest.mark.parametrize("declared", [None, ("key", "query"), ("key", "path")])
+async def test_a_credential_that_is_written_in_the_query_of_the_path(declared: tuple[str, str] | None) -> None:
+    """No plan gives it: it is sent as any credential, once."""
+    parameters = [] if declared is None else [parameter(*declared, schema={"type": "string"})]
+    scheme = {"type": "apiKey", "in": "query", "name": "key"}
+    paths = {"/x?key={key}&v=1": {"get": operation("x", *parameters)}}
+    found = document(paths, components={"securitySchemes": {"k": scheme}}, security=[{"k": []}])
+    with serving(always(OK)) as server:
+        tools = dagrun.openapi_tools(found, base_url=server.url, auth="s3cret-value-17")
+        assert (await run(tools, step("a", "x"))).status == "succeeded"
+    assert tools["x"].arguments.schema["properties"] == {}
+    assert [request.target for request in server.requests] == ["/x?v=1&key=s3cret-value-17"]
+
+
 async def test_parameters_that_are_written_in_the_query_of_the_path() -> None:
     """clicksend.com, icons8.com and weatherbit.io declare them as of the path, medium.com as of the query."""
     place = parameter("query", "path", schema={"type": "string"})
@@ -221,6 +250,53 @@ async def test_an_operation_with_a_server_of_its_own_is_called_where_the_host_sa
     found["servers"] = [{"url": "/v1"}]
     del paths["/same"], paths["/shared"]
     assert await sent(found, step("b", "beta"), step("r", "root"), path="/v1") == ["GET /root", "GET /v1/beta/beta"]
+
+
+@pytest.mark.parametrize("where", ["target", "beside"])
+def test_the_servers_of_an_operation_behind_a_reference_count(where: str) -> None:
+    """Else it would be called at the host of the document, with its key."""
+    servers = {"servers": [{"url": "https://upload.example.com"}]}
+    target = operation("up", **(servers if where == "target" else {}))
+    reference = {"$ref": "#/x-ops/up", **(servers if where == "beside" else {})}
+    found = document({"/up": {"post": reference}}) | {"x-ops": {"up": target}}
+    with pytest.raises(ContractError, match=r"make a tool of it apart, with base_url='https://upload\.example\.com'"):
+        dagrun.openapi_tools(found)
+
+
+@pytest.mark.parametrize("url", ["https://[{h}]/", "http://[x", "//[", "https://[v1"])
+def test_a_server_that_is_no_url_costs_its_operation_alone(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As the first server of the document it costs those with servers of their own, if the host gives the address."""
+    paths = {"/a": {"get": operation("a", servers=[{"url": url}])}, "/b": {"get": operation("b")}}
+    assert list(dagrun.openapi_tools(document(paths))) == ["b"]
+    assert "a has a server that is no URL" in caplog.text
+    paths["/a"]["get"]["servers"] = [{"url": "/v2"}]
+    first = document(paths) | {"servers": [{"url": url}]}
+    assert list(dagrun.openapi_tools(first, base_url="https://gw.corp")) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("root", "base_url", "url", "is_called"),
+    [
+        ("/v1", "https://gw.corp/petstore", "/v2", False),
+        ("https://api.example.com/v1", "https://gw.corp/petstore", "/v2", False),
+        ("https://api.example.com", "https://gw.corp/petstore", "https://gw.corp/v2", False),
+        ("/", "https://gw.corp/petstore", "/petstore2", False),
+        ("/v1", "https://gw.corp/petstore/v1", "/v2", False),
+        ("/", "https://gw.corp/petstore", "https://gw.corp/petstore/../v2", False),
+        ("/", "https://gw.corp/petstore", "https://gw.corp/petstore/%2E%2e/v2", False),
+        ("/", "https://gw.corp/petstore", "https://gw.corp/petstore/v2", True),
+        ("/v1", "https://gw.corp/petstore/v1", "v2", True),
+        ("/v1", "https://gw.corp/v1", "/v2", True),
+        ("https://api.example.com/v1/", "https://gw.corp/v1/", "/v2", True),
+    ],
+)
+def test_no_document_leads_out_of_the_path_that_the_host_has_put_in_front(
+    root: str, base_url: str, url: str, is_called: bool
+) -> None:
+    """Another path of a gateway is another service, which is to get no key of this one."""
+    paths = {"/a": {"get": operation("a", servers=[{"url": url}])}, "/b": {"get": operation("b")}}
+    found = document(paths) | {"servers": [{"url": root}]}
+    assert list(dagrun.openapi_tools(found, base_url=base_url)) == (["a", "b"] if is_called else ["b"])
 
 
 # Schemas -------------------------------------------------------------------------------------------------------------

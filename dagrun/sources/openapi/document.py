@@ -18,7 +18,8 @@ _MAX_YAML_DEPTH: Final = 100
 _MAX_HOPS: Final = 20
 _VERSION: Final = re.compile(r"3\.[012](?:\.|$)")
 _METHODS: Final = ("get", "head", "options", "query", "put", "delete", "post", "patch")
-_PLAIN_URL: Final = re.compile(r"[!$-;=@-\[\]-z|~]+")  # printable ASCII without quotes, braces, query and fragment
+# Printable ASCII without quotes, braces, query and fragment, and without ``..``, which leads up from a path.
+_PLAIN_URL: Final = re.compile(r"(?!.*/(?:\.|%2[eE]){1,2}(?:/|$))[!$-;=@-\[\]-z|~]+")
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9a-f:.]{2,45}", re.IGNORECASE)
 
 Raw = Mapping[str, Any]
@@ -176,22 +177,30 @@ def base_of(document: Document, base_url: str | None) -> str:
 def own_base(document: Document, described: Raw, base_url: str) -> str:
     """Return the address of an operation, or of a path, that may name servers of its own.
 
-    The origin is always that of *base_url*, because the host has named no other. If one of the servers is the first
-    one of the document, whatever *base_url* replaces it by is meant.
+    The origin is always that of *base_url*, because the host has named no other, and so is what its path has in front
+    of the one of the document: other paths of a gateway are other services. If one of the servers is the first one of
+    the document, whatever *base_url* replaces it by is meant.
 
     Raises:
-        Unusable: Its servers are elsewhere.
+        Unusable: Its servers are elsewhere, or no URLs.
     """
+    if not (urls := list(_server_urls(described))):
+        return base_url
     root = next(_server_urls(document.content), "").rstrip("/") or "/"
     # The home of the document: what relative addresses start from.
     home = f"{base_url.removesuffix(root) if re.match('/[^/]', root) else base_url}/"
-    own = [urljoin(home, url).rstrip("/") for url in _server_urls(described)]
-    first = urljoin(home, root).rstrip("/")
-    if not own or base_url in own or first.partition(":")[2] in (url.partition(":")[2] for url in own):
+    try:
+        own = [urljoin(home, url).rstrip("/") for url in urls]
+        first = urljoin(home, root).rstrip("/")
+        prefix = base_url.removesuffix(f"/{urlsplit(root).path.strip('/')}")
+    except ValueError:
+        raise Unusable("has a server that is no URL") from None
+    if base_url in own or first.partition(":")[2] in (url.partition(":")[2] for url in own):
         return base_url
     origin = urlsplit(base_url)[:2]
     for url in own:
-        if urlsplit(url)[:2] == origin and _PLAIN_URL.fullmatch(url):
+        is_below = urlsplit(url)[:2] == origin and f"{url}/".startswith(f"{prefix}/")
+        if is_below and _PLAIN_URL.fullmatch(url):
             return url
     raise Unusable(f"has a server of its own: make a tool of it apart, with base_url={shorten(own[0], 100)!r}")
 

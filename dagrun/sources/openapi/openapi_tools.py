@@ -194,9 +194,9 @@ class _Given:
 
     def _tool(self, found: _Found, service: Service, options: dict[str, Any]) -> AnyTool:
         operation = read_operation(self._document, found.method, found.path, found.item, found.operation)
-        base = own_base(
-            self._document, found.operation if found.operation.get("servers") else found.item, service.base_url
-        )
+        described = (found.operation, self._document.followed(found.operation), found.item)
+        with_servers = next((part for part in described if part.get("servers")), found.item)
+        base = own_base(self._document, with_servers, service.base_url)
         service = service if base == service.base_url else replace(service, base_url=base)
         name = fitting_name(f"{self._prefix}{found.name}")
         effect = said_of(self._effects, found.name) or operation.effect

@@ -184,13 +184,13 @@ class _Parameters:
         self.required: list[str] = []
         self._document = document
         self._template = set(re.findall(r"\{([^{}]*)\}", path))
-        self._query = {part.partition("=")[0]: part.partition("=")[2] for part in query.split("&") if part}
+        self._query = [part.partition("=")[::2] for part in query.split("&") if part]
         self._credentials = _credential_names(document)
 
     def read(self, raw: Raw) -> None:
         """Read a parameter; one that is not for plans is left out."""
         name, place = raw["name"], raw["in"]
-        own = next((key for key, value in self._query.items() if value == f"{{{name}}}"), None)
+        own = next((key for key, value in self._query if value == f"{{{name}}}"), None)
         if place == "path" and own is not None:
             raw = {**raw, "name": own, "in": "query", "style": "form"}
             name, place = own, "query"
@@ -223,7 +223,8 @@ class _Parameters:
             self.in_path[name] = parameter
         else:
             self.others.append(parameter)
-            self._query.pop(name, None)
+            if place == "query":
+                self._query = [part for part in self._query if part[0] != name]
         self.schemas[argument] = _described(schema, raw)
         if place == "path" or raw.get("required") is True:
             self.required.append(argument)
@@ -243,16 +244,17 @@ class _Parameters:
 
     @property
     def fixed_query(self) -> tuple[str, ...]:
-        """The parts of the query in the path that are no parameters.
+        """The parts of the query in the path that are no parameters and no place of a credential.
 
         Raises:
             Unusable: One of them has a parameter that is not declared.
         """
-        if missing := [value for value in self._query.values() if "{" in value]:
+        if missing := [value for key, value in self._query if "{" in value and ("query", key) not in self._credentials]:
             raise Unusable(f"does not declare the parameter {shorten(missing[0], 60)} of its path")
         return tuple(
             f"{quote(name, safe=_SENT)}={quote(value, safe=_SENT)}" if value else quote(name, safe=_SENT)
-            for name, value in self._query.items()
+            for name, value in self._query
+            if "{" not in value
         )
 
     def make_room(self, name: str) -> None:

@@ -50,7 +50,6 @@ ANY_SCHEME: Final = "auth"  # the name of a secret that is for whatever scheme t
 _BEARER: Final[Raw] = {"type": "http", "scheme": "bearer"}
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
-_TOKENS: Final = ("oauth2", "openIdConnect")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +117,8 @@ class Credentials:
         except Exception as error:  # before anything was sent, so nothing has happened
             text = f"the function auth failed: {type(error).__name__}: {shorten(str(error))}"
             raise ToolError(text, retryable=isinstance(error, OSError)) from error
-        are_texts = isinstance(headers, Mapping) and all(
-            isinstance(text, str) for text in (*headers, *headers.values())
-        )
-        if not are_texts:
+        texts = (*headers, *headers.values()) if isinstance(headers, Mapping) else (None,)
+        if not all(isinstance(text, str) for text in texts):
             raise ToolError(f"the function auth must return headers by name, and returned a {type(headers).__name__}")
         return cast(Headers, headers)
 
@@ -180,7 +177,7 @@ def _takes_secret(scheme: Raw) -> bool:
         case "http":
             return str(scheme.get("scheme")).lower() in ("bearer", "basic")
         case kind:
-            return kind in _TOKENS
+            return kind in ("oauth2", "openIdConnect")
 
 
 _AGENT: Final = f"dagrun/{__version__}"
@@ -259,7 +256,8 @@ class OperationCall:
         if operation.body is not None and BODY in arguments:
             content, media_type = await written(operation.body, arguments[BODY], context)
         proof = await service.credentials.proof_for(operation, self._tool)
-        headers = self._headers(media_type, context) | headers | _lower(proof.headers)
+        proved = {name.lower(): value for name, value in proof.headers.items()}
+        headers = self._headers(media_type, context) | headers | proved
         url = service.base_url + target_of(path, [*operation.query, *query, *proof.query])
         async with shared_transport(service.rules) as transport:
             response = await self._answered(transport, url, headers, content)
@@ -294,7 +292,8 @@ class OperationCall:
             if not is_followed or _origin(target) != _origin(url):
                 where = "to another host" if is_followed else "after a call that it may have carried out"
                 text = f"{self._service.host} answered {status}, and redirects {where}"
-                raise self._failure(text, response, is_done=self._has_effect and status not in _SAME_METHOD)
+                is_done = self._has_effect and status not in _SAME_METHOD
+                raise ServiceError(text, status, response.headers) if is_done else ToolError(text)
             url = target
         raise ToolError(f"{self._service.host} redirects more than {self._service.rules.max_redirects} times")
 
@@ -311,9 +310,6 @@ class OperationCall:
 
     def _lost(self, error: httpx.TransportError) -> ConnectionError:
         return ConnectionError(f"the connection to {self._service.host} was lost: {_said(error)}")
-
-    def _failure(self, text: str, response: httpx.Response, *, is_done: bool) -> Exception:
-        return ServiceError(text, response.status_code, response.headers) if is_done else ToolError(text)
 
     async def _output(self, response: httpx.Response, context: ToolContext) -> Any:
         status = response.status_code
@@ -381,10 +377,6 @@ def _parts_of(parameters: tuple[Parameter, ...], arguments: Mapping[str, Any]) -
         elif (text := header_text(parameter, value)) is not None:
             headers[parameter.name.lower()] = text
     return query, headers
-
-
-def _lower(headers: Headers) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
 
 
 def _url(url: str) -> httpx.URL:
