@@ -42,6 +42,8 @@ _CLOSED: Final = -32000
 _TIMED_OUT: Final = -32001
 _NO_ANSWER: Final = "SSE stream "  # how the library begins, where the answer to one request was lost
 _RATE_LIMIT: Final = re.compile(r"rate.?limit|too many requests|\b429\b", re.IGNORECASE)
+# Only a message that begins so says that the call was refused; others may tell of a limit that was met half-way.
+_REFUSED: Final = re.compile(r"(?i)((mcp )?error( -?\d+)?: )*((api )?rate.?limit|too many requests|429\W*($|too many))")
 
 
 def mcp_tools(
@@ -290,8 +292,8 @@ class _ServerCall:
         if result is None:
             raise ToolError(f"MCP server {self._connection.name} has no session for this call", retryable=True)
         if result.is_error:
-            text = _text_of(result.content) or "it says no more"
-            raise self._reported(text, is_refused=self._is_clean)
+            said = "\n".join(block.text for block in result.content if block.type == "text")
+            raise self._reported(shorten(said, 1_000) or "it says no more", is_refused=self._is_clean)
         if result.structured_content is not None:
             return result.structured_content
         return _blocks(result.content, context)
@@ -307,9 +309,11 @@ class _ServerCall:
                 )
                 call.is_answered = True
             except mcp_library("mcp.shared.exceptions").MCPError as error:
-                call.is_answered = True
+                failure = self._failure(client, error)
+                # Where the answer was lost, or did not come in time, the server may still be at work, and ask.
+                call.is_answered = not isinstance(failure, OSError)
                 if not call.has_no_session:
-                    raise self._failure(client, error) from error
+                    raise failure from error
                 self._connection.lose(client, drains=True)
                 result = None
             except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
@@ -323,9 +327,9 @@ class _ServerCall:
             return self._lost(client)
         if code == _CLOSED and said.startswith(_NO_ANSWER):
             return ConnectionError(text)
-        if code == _TIMED_OUT and "timed out" in said:
+        if code == _TIMED_OUT and "timed out" in said.lower():
             return TimeoutError(text)
-        is_refused = code in _NOT_DONE or _RATE_LIMIT.search(said) is not None
+        is_refused = code in _NOT_DONE or _REFUSED.match(said) is not None
         return self._reported(text, is_refused=is_refused or self._is_clean)
 
     def _reported(self, text: str, *, is_refused: bool) -> Exception:
@@ -349,10 +353,6 @@ async def _tell_progress(context: ToolContext, progress: float, total: float | N
 
 
 # Content -------------------------------------------------------------------------------------------------------------
-
-
-def _text_of(content: list[Any]) -> str:
-    return shorten("\n".join(block.text for block in content if block.type == "text"), 1_000)
 
 
 def _blocks(content: list[Any], context: ToolContext) -> Any:

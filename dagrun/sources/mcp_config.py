@@ -112,19 +112,13 @@ def read_config(
     """
     origin = "mcp_tools" if isinstance(source, Mapping) else str(source)
     servers = _entries(source, origin)
-    left = dict(rules or {})
-    left_out = [name for name, entry in servers.items() if not _is_on(entry)]
+    given = rules or {}
     found = [
-        _server(origin, name, entry, left.pop(name, {}), secrets)
-        for name, entry in servers.items()
-        if name not in left_out
+        _server(origin, name, entry, given.get(name, {}), secrets) for name, entry in servers.items() if _is_on(entry)
     ]
-    for name in left_out:
-        left.pop(name, None)
-    if left:
-        raise ContractError(
-            f"{origin}: it has no server {shorten(', '.join(left))}; its servers are {', '.join(servers)}"
-        )
+    if left := [name for name in given if name not in servers]:
+        unknown = shorten(", ".join(left))
+        raise ContractError(f"{origin}: it has no server {unknown}; its servers are {', '.join(servers)}")
     if not found:
         raise ContractError(f"{origin}: it names no server")
     return found

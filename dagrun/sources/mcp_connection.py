@@ -11,6 +11,7 @@ step a question belongs to:
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -210,11 +211,17 @@ def is_closed(client: Any) -> bool:
 
 
 async def _note_session(response: Any) -> None:
-    """Note at a call that the server has no session for it: 404 as the protocol wants it, or 400 as servers answer."""
+    """Note at a call that the server has no session for it: 404 as the protocol wants it, or 400 as servers answer.
+
+    A GET that takes up the stream of a call that has begun hears the same words, and then something may have happened.
+    """
     status, request, call = response.status_code, response.request, _CALL.get()
-    if call is not None and status in (400, 404) and "mcp-session-id" in request.headers:
+    if call is None or status not in (400, 404) or request.method != "POST" or "mcp-session-id" not in request.headers:
+        return
+    if json.loads(await request.aread()).get("method") == "tools/call":
         said = (await response.aread()).decode(errors="replace").lower()
-        call.has_no_session = "-32601" not in said if status == 404 else "session" in said
+        # Of 400, -32602 is about the arguments, which may have a session of their own.
+        call.has_no_session = "-32601" not in said if status == 404 else "session" in said and "-32602" not in said
 
 
 async def _check_nothing(*_: Any) -> None:
@@ -231,15 +238,14 @@ def _error_log(server: str) -> Any:
 def _pass_on(server: str, read: int) -> None:
     """Pass on lines; what an old server says about the newest first message, which it does not know, is no fault."""
     is_noise = False
-    lines = os.fdopen(read, encoding="utf-8", errors="replace")
-    for line in lines:
-        is_noise = _UNKNOWN_MESSAGE in line or (is_noise and _MORE_OF_IT.match(line) is not None)
-        if is_noise:
-            _LOG.debug("MCP server %s is of an older revision, which is no fault: %s", server, line.rstrip())
-            continue
-        with suppress(OSError, ValueError, AttributeError):  # ours is closed, or there is none
-            sys.stderr.write(line)
-    lines.close()
+    with os.fdopen(read, encoding="utf-8", errors="replace") as lines:
+        for line in iter(lambda: lines.readline(1 << 16), ""):  # in pieces: a line may have no end
+            is_noise = _UNKNOWN_MESSAGE in line or (is_noise and _MORE_OF_IT.match(line) is not None)
+            if is_noise:
+                _LOG.debug("MCP server %s is of an older revision, which is no fault: %s", server, line.rstrip())
+                continue
+            with suppress(OSError, ValueError, AttributeError):  # ours is closed, or there is none
+                sys.stderr.write(line)
 
 
 def _version() -> str:

@@ -1,7 +1,8 @@
 """An MCP server of the tests without a library, of revision 2025-11-25: it says what a file says, whatever that is.
 
 The file has the results by method. Under ``calls`` it has a line for each tool whose calls have another answer: *after*
-how many seconds, and its *result* or its *error*; with *limit*, the error is for calls beyond so many at once.
+how many seconds, and its *result* or its *error*; with *limit*, the error is for calls beyond so many at once. With
+*asks*, it puts this question first, and the result is what the client does with it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ ANSWERS: dict[str, Any] = {
 
 WRITING = threading.Lock()
 RUNNING: list[str] = []
+ASKING: list[Any] = []  # the calls that wait for an answer
 
 
 def say(number: Any, said: dict[str, Any]) -> None:
@@ -34,6 +36,11 @@ def say(number: Any, said: dict[str, Any]) -> None:
 
 def call(number: Any, name: str, line: dict[str, Any]) -> None:
     """Answer a call as its line says."""
+    if "asks" in line:
+        form = {"message": line["asks"], "requestedSchema": {"type": "object", "properties": {}}}
+        say(f"of {number}", {"method": "elicitation/create", "params": form})
+        ASKING.append(number)
+        return
     is_over = RUNNING.count(name) >= line.get("limit", 1 << 30)
     if "error" in line and ("limit" not in line or is_over):
         say(number, {"error": line["error"]})
@@ -55,6 +62,10 @@ def main() -> None:
     for text in sys.stdin:
         request = json.loads(text)
         if "id" not in request:
+            continue
+        if "method" not in request:
+            said = [{"type": "text", "text": request["result"]["action"]}]
+            say(ASKING.pop(), {"result": {"content": said}})
             continue
         name = request.get("params", {}).get("name", "")
         if request["method"] == "tools/call" and name in answers.get("calls", {}):

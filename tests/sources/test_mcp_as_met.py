@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 import sys
+import threading
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 
 import dagrun
 from dagrun.errors import ContractError
+from dagrun.sources.mcp_connection import Call, ServerQuestions, _note_session, _pass_on, mcp_library
 from loopback import Request, answer, serving
 
 pytest.importorskip("mcp.client.client")
@@ -92,6 +96,62 @@ async def test_a_limit_of_the_rate_is_waited_for_and_nothing_is_in_doubt(tmp_pat
     assert failure.message == "MCP server s: 429 Too Many Requests"
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "sent 3 of 5, then hit the rate limit",
+        "order 429 is half booked",
+        "429 of 500 sent",
+        "Error: sent 3, then: too many requests",
+    ],
+)
+async def test_a_limit_that_was_met_half_way_leaves_a_doubt(tmp_path: Path, message: str) -> None:
+    """Only a message that begins with the limit says that nothing has happened. What only reads waits for it."""
+    known = config(tmp_path, "write", calls={"write": {"error": {"code": -32603, "message": message}}})
+    assert told(await run(known, plan("write")))["write"] == ("unknown", f"ServerError: MCP server s: {message}")
+    result = await run(known, plan("write"), {"effects": {"write": "read"}})
+    assert len(result.steps["write"].attempts) > 1
+    said = f"MCP error -32000: Error: {message}"
+    known = config(tmp_path, "write", calls={"write": {"error": {"code": -32000, "message": said}}})
+    assert told(await run(known, plan("write")))["write"][0] == "unknown"
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["MCP error -32000: Rate limit exceeded", "Error: too many requests", "rate_limited", "429", "API rate limit"],
+)
+async def test_a_limit_of_the_rate_may_have_a_prefix(tmp_path: Path, message: str) -> None:
+    """Of the library that the server is made of."""
+    known = config(tmp_path, "write", calls={"write": {"error": {"code": -32000, "message": message}}})
+    once = dagrun.Policy(retry=dagrun.RetryRule(max_attempts=1))
+    failure = (await run(known, plan("write"), policy=once)).steps["write"].failure
+    assert failure is not None
+    assert (failure.is_transient, failure.nothing_happened) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "does"),
+    [
+        (-32001, "Request timed out", "decline"),
+        (-32000, "SSE stream ended without a response", "decline"),
+        (-32001, "Not found: a", "accept"),
+        (-32000, "quota used up", "accept"),
+    ],
+)
+async def test_a_call_without_an_answer_may_still_ask(tmp_path: Path, code: int, message: str, does: str) -> None:
+    """Nobody has heard that it ended, so the next question could be its, and is declined."""
+    error = {"code": code, "message": message}
+    known = config(tmp_path, "late", "asking", calls={"late": {"error": error}, "asking": {"asks": "Sure?"}})
+
+    async def agree(_: dagrun.Question) -> dagrun.Answer:
+        return dagrun.Answer("approve", value={})
+
+    async with dagrun.mcp_tools(known, rules={"s": {}}) as tools:
+        await dagrun.run(plan("late"), tools=[tools])
+        result = await dagrun.run(plan("asking"), tools=[tools], approver=agree)
+    assert told(result) == {"asking": ("succeeded", does)}
+
+
 async def test_a_time_out_that_a_server_reports_leaves_a_doubt(tmp_path: Path) -> None:
     """The code -32001 of the TypeScript library 1.x, from a server that passes calls on. What only reads is retried."""
     error = {"code": -32001, "message": "MCP error -32001: Request timed out"}
@@ -163,6 +223,70 @@ async def test_a_session_that_the_server_has_forgotten_is_begun_anew(server: str
                 assert result.status == "succeeded", told(result)
                 sessions.clear()  # as a restart of the server does
     assert len(calls) == 18
+
+
+async def test_a_call_that_has_begun_is_not_made_again_where_its_stream_is_lost() -> None:
+    """The server restarts in the call, and knows no session where the client takes up the stream (Last-Event-ID)."""
+    sessions, calls = set[str](), list[str]()
+    usual = forgetful(sessions, REFUSALS["FastMCP of mcp 1.30.0"], calls)
+
+    def handle(request: Request, connection: socket.socket) -> None:
+        if request.method == "GET" and "last-event-id" in request.headers:
+            connection.sendall(REFUSALS["FastMCP of mcp 1.30.0"])
+        elif b'"tools/call"' in request.body and request.headers["mcp-session-id"] in sessions:
+            calls.append("begun")
+            sessions.clear()
+            connection.sendall(answer(b"id: 1\nretry: 1\ndata: \n\n", content_type="text/event-stream"))
+        else:
+            usual(request, connection)
+
+    with serving(handle) as at:
+        async with dagrun.mcp_tools({"s": {"url": f"{at.url}/mcp"}}) as tools:
+            result = await dagrun.run(plan("w"), tools=[tools])
+    assert any("last-event-id" in request.headers for request in at.requests)
+    assert calls == ["begun"]
+    assert told(result)["w"][0] == "unknown"
+
+
+async def test_an_argument_that_is_called_session_is_no_lost_session() -> None:
+    """Arguments that a server refuses (-32602) are refused in a new session, too."""
+    sessions, calls = set[str](), list[str]()
+    usual = forgetful(sessions, b"", calls)
+
+    def handle(request: Request, connection: socket.socket) -> None:
+        if b'"tools/call"' in request.body:
+            calls.append("refused")
+            connection.sendall(refused("400 Bad Request", -32602, "session_id must be a number"))
+        else:
+            usual(request, connection)
+
+    with serving(handle) as at:
+        async with dagrun.mcp_tools({"s": {"url": f"{at.url}/mcp"}}) as tools:
+            result = await dagrun.run(plan("w"), tools=[tools])
+    assert calls == ["refused"]
+    assert told(result) == {"w": ("failed", "MCP server s: session_id must be a number")}
+
+
+@pytest.mark.parametrize(
+    ("method", "message", "is_lost"),
+    [
+        ("POST", {"id": 1, "method": "tools/call"}, True),
+        ("POST", {"method": "notifications/cancelled"}, False),
+        ("POST", {"id": 1, "result": {"action": "accept"}}, False),
+        ("GET", {}, False),
+    ],
+)
+async def test_only_the_request_of_the_call_says_that_its_session_is_lost(
+    method: str, message: dict[str, Any], is_lost: bool
+) -> None:
+    """What else is sent during a call, such as the answer to a question, follows a call that has begun."""
+    http = mcp_library("httpx2")
+    request = http.Request(method, "http://a.example", headers={"mcp-session-id": "1"}, json=message)
+    # As the library follows a redirect: with the stream of the first request, whose content nobody has read.
+    request = http.Request(method, "http://a.example", headers=request.headers, stream=request.stream)
+    with Call(ServerQuestions("s"), cast(Any, None)) as call:
+        await _note_session(http.Response(404, request=request, content=b"gone"))
+        assert call.has_no_session is is_lost
 
 
 class Forgotten(set[str]):
@@ -257,3 +381,22 @@ async def test_what_an_old_server_says_about_the_first_message_is_told_apart(
     assert lines[:2] == ["a banner", "Processing request of type ListToolsRequest"]
     assert lines[2].endswith("it writes what it wants")
     assert caplog.text.count("MCP server s is of an older revision, which is no fault") == 6
+
+
+def test_a_line_without_an_end_is_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """A server may write without a line end for as long as it runs: it is not kept in memory until then."""
+    read, write = os.pipe()
+    passing = threading.Thread(target=_pass_on, args=("s", read), daemon=True)
+    passing.start()
+    shown = ""
+    with os.fdopen(write, "wb") as written:
+        written.write(b"x" * 200_000)
+        written.flush()
+        for _ in range(200):
+            shown += capsys.readouterr().err
+            if len(shown) >= 3 << 16:
+                break
+            time.sleep(0.05)
+    passing.join(10)
+    assert len(shown) >= 3 << 16
+    assert shown + capsys.readouterr().err == "x" * 200_000
