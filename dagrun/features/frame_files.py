@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import anyio
 from pydantic_core import from_json
 from typing_extensions import override
 
@@ -71,6 +70,8 @@ class FramesOfRun(FrameFiles):
     @override
     async def filed(self, call: Coroutine[Any, Any, object], tool: AnyTool, name: str) -> object:
         result = await call
+        import anyio.to_thread  # here: worker processes, which import this file, have no loop
+
         return await anyio.to_thread.run_sync(self._hold, tool, result, name)
 
     def _hold(self, tool: AnyTool, result: object, name: str) -> _FiledOutput:

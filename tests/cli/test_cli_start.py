@@ -69,7 +69,7 @@ LIGHT = HEAVY | {"asyncio", "dagrun.api", "dagrun.kernel.graph", "dagrun.kernel.
 UNUSED = (HEAVY - {"anyio", "pydantic"}) | {
     "dagrun.executors.processes",
     "dagrun.executors.wire",
-    "dagrun.kernel.graph.fold",
+    "dagrun.kernel.graph.patches.check_patch",
     "dagrun.kernel.graph.patches.apply_patch",
     "dagrun.llm.language_model",
     "dagrun.kernel.runtime.planning.coordinator",

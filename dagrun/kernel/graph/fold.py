@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dagrun.errors import JournalDamaged
 from dagrun.kernel.graph.changes import apply_recorded
@@ -19,13 +19,15 @@ from dagrun.kernel.graph.live_graph import OF_ANOTHER, LiveGraph
 from dagrun.kernel.graph.mapped_steps import source_of
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.graph.output_eviction import as_released, keep_values
-from dagrun.kernel.graph.patches.check_patch import Origin, Splicer
 from dagrun.kernel.graph.step_order import Frontier
 from dagrun.kernel.model.event import Event, Spliced
 from dagrun.kernel.model.outcome import Attempt, ErrorKind, State, Status
 from dagrun.kernel.model.patch import Patch
 from dagrun.kernel.model.tool import AnyTool
 from dagrun.kernel.model.value import Stored, Unavailable, decode_or_reason, is_lost_object
+
+if TYPE_CHECKING:
+    from dagrun.kernel.graph.patches.check_patch import Origin, Splicer
 
 _ORIGINS: Final[dict[str, Origin]] = {"host": "host", "planner": "planner"}
 
@@ -38,6 +40,8 @@ def fold(graph: LiveGraph, recorded: Iterable[Event], run_id: str) -> None:
     Raises:
         JournalDamaged: An event does not fit the events before it.
     """
+    from dagrun.kernel.graph.patches.check_patch import Splicer  # here: most runs read no record
+
     splicer, frontier = Splicer(graph, is_folding=True), graph.frontier
     keep_values(graph)
     graph.frontier = _Nowhere(priorities=frontier.priorities)

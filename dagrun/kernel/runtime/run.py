@@ -12,7 +12,6 @@ from anyio.abc import TaskGroup
 
 from dagrun.errors import ContractError, JournalError, Problem, SpliceRefused, StepNotFound, hint
 from dagrun.kernel.decide.durations import Durations
-from dagrun.kernel.graph.fold import in_doubt, open_frames
 from dagrun.kernel.graph.live_graph import LiveGraph
 from dagrun.kernel.graph.node import Node
 from dagrun.kernel.graph.plan_history import PlanHistory
@@ -560,6 +559,9 @@ class RunAssembly:
             last: The last event on record.
             resumed: Makes the event that says that the run is resumed.
         """
+        from dagrun.kernel.graph.fold import in_doubt
+        from dagrun.kernel.runtime.resume import Resumption
+
         record = self._record
         record.zero = self.parts.now() - last.at
         self._open_parts(tasks)
@@ -567,8 +569,6 @@ class RunAssembly:
         record.resume_run(last.seq, last.at, resumed)
         if doubtful:
             record.reopen(doubtful, "an effect is unresolved, and may be resolved now")
-        from dagrun.kernel.runtime.resume import Resumption
-
         self._open_frames()
         Resumption(self.parts, self.scheduler, self.coordinator, tasks, was_over=bool(doubtful)).resume()
         self._begin(tasks, last.seq + 1)
@@ -576,6 +576,8 @@ class RunAssembly:
     def _open_frames(self) -> None:
         """Load the frames that are stored as files: the run is resumed, or has taken over their outputs."""
         if self._frames is not None:
+            from dagrun.kernel.graph.fold import open_frames
+
             open_frames(self.parts.graph, self._frames.opened)
 
     def _open_parts(self, tasks: TaskGroup) -> None:

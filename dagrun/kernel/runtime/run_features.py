@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-import anyio
-
 from dagrun.kernel.model.usage import ModelPlaces
 
 if TYPE_CHECKING:
+    import anyio
     from anyio.abc import TaskGroup
 
     from dagrun.kernel.graph.node import Node
