@@ -26,7 +26,7 @@ env: $(READY) ## make .venv with dagrun and all that its development needs
 test: $(READY) ## run the tests (2 to 3 minutes on two quiet cores: 250 seconds of CPU)
 	$(BIN)/pytest -q -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
-rigs: $(READY) ## run the long proofs, and what starts processes, servers or a browser (some 12 minutes)
+rigs: $(READY) ## run the long proofs, and what starts processes, servers or a browser (10 minutes)
 	$(BIN)/pytest -m "rigs and not night" -n $(WORKERS) --maxprocesses 4 --dist worksteal --timeout 900 --durations 10
 
 workers: $(READY) ## let worker processes carry out 2,000 runs while they and their PostgreSQL are killed

@@ -4,7 +4,7 @@
 # Guess: a client that is newer than its server begins with `initialize`, or with a message that an older server passes over quietly.
 # Seen:  the client of 2.3.0 begins with `server/discover`. The server answers with an error, as it should, and all works; but it
 #        also logs "Failed to validate request: 31 validation errors for ClientRequest" as a warning, with three lines for each.
-#        Whoever shows the stderr of servers shows this at each start; it ends where the lines no longer name a request.
+#        A host that shows the stderr of its servers shows this at each start.
 #
 # Exits with 0 if that is seen, else with 1. Takes about a minute. Needs Python 3.11 or newer, and no server.
 set -euo pipefail

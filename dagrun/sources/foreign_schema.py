@@ -12,8 +12,8 @@ A foreign schema is hostile input. The rules:
    A schema that is read late may be larger: its definitions are read as far as the limits go, and any other on the
    first value that it is about.
 5. ``pattern``, ``format``, ``patternProperties``, ``uniqueItems`` and ``unevaluated…`` are kept for readers, never
-   executed: a pattern can take forever, and a comparison of all elements with each other nearly so. Whoever defined
-   the tool checks them.
+   executed: a pattern can take forever, and a comparison of all elements with each other nearly so. The
+   provider of the tool checks them.
 """
 
 from __future__ import annotations

@@ -339,7 +339,7 @@ def _one_of(check: _Check, value: Any, said: Any, place: Path, schema: Schema) -
 def _none_fits(
     check: _Check, value: Any, tried: list[list[SchemaFault]], said: list[Any], place: Path
 ) -> list[SchemaFault]:
-    """Return the faults of a value that fits none of its forms: those of the nearest one, and which one that is."""
+    """Return the faults of a value that fits none of its forms; they name the nearest form and its faults."""
     forms = [(number, found) for number, found in enumerate(tried) if check.admits(said[number], value)]
     if len(forms) == 1 or len(said) == 1:
         return forms[0][1] if forms else tried[0]  # the only form of the value's type, so its faults are the value's

@@ -177,9 +177,9 @@ def base_of(document: Document, base_url: str | None) -> str:
 def own_base(document: Document, described: Raw, base_url: str) -> str:
     """Return the address of an operation, or of a path, that may name servers of its own.
 
-    The origin is always that of *base_url*, because the host has named no other, and so is what its path has in front
-    of the one of the document: other paths of a gateway are other services. If one of the servers is the first one of
-    the document, whatever *base_url* replaces it by is meant.
+    The host has named *base_url* alone, so no other origin is called, and no path outside of the prefix that *base_url*
+    has before the document's own path: other paths of a gateway are other services. A server that is also the first one
+    of the document stands for *base_url*.
 
     Raises:
         Unusable: Its servers are elsewhere, or no URLs.

@@ -52,7 +52,7 @@ def adapter_for(hint: Any) -> TypeAdapter[Any]:
     except PydanticUserError as error:
         if error.code != _CONFIG_UNUSED:
             raise
-    # A model keeps its own configuration; a dataclass or a typed dict has none, and takes that of the type around it.
+    # A model keeps its own configuration; a dataclass or a typed dict has none, and takes the outer type's.
     named: Any = TypeAliasType("Value", hint)
     return TypeAdapter(named, config=BASE64)
 

@@ -6,7 +6,7 @@
 3. `FailureLog` logs each step that failed with its traceback, and each fault of a planner. A step is logged when it has
    ended: as a warning, once. An attempt that is followed by another one is logged at level DEBUG, and one about which a
    person is asked, or whose default is used, at level INFO. One whose effect a person is asked about is logged as a
-   warning, too: whoever answers may be a program that does not look why.
+   warning, too: the answer may come from a program that does not look why.
 4. The handlers of a host may do anything, so they are called at the end of a change, as observers are. After that
    nothing needs the frames of the exception any more, and they are dropped. They would keep the run alive.
 """
